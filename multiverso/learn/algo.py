@@ -1,11 +1,19 @@
-"""`Algo`, the algorithm of a training: its optimizer, its loss, and how the workers exchange."""
+"""`Algo`, the algorithm of a training: its optimizers, its loss, and how the workers exchange.
 
+An optimizer of the server is a table's updater. The model of the master is compiled with Keras'
+equivalent, which does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, get_args
 
-from multiverso._native.arguments import between, choice, integer, text
+from multiverso._native.arguments import between, choice, finite, integer, text
 from multiverso.learn._input import InputError, argument_checks, as_input_error
-from multiverso.learn._optimizers import server_optimizer, worker_optimizer
+from multiverso.learn.data import mapped
 from multiverso.tables._options import Wire
+from multiverso.tables._updaters import OPTIONAL, UPDATERS
 
 __all__ = ["Algo"]
 
@@ -19,6 +27,24 @@ WEIGHTS: Final = ("samples",)
 
 #: The elastic force of all workers together in the paper's experiments (beta).
 _DEFAULT_BETA: Final = 0.9
+
+#: The names that `Algo` takes, which are those of updaters: for each, its class in Keras, and the
+#: defaults that differ from those of the updater.
+# The updater "ftrl" is not among them, because it shrinks the initial parameters of a network.
+# The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
+# the optimizer hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
+# ten thousand samples in three epochs.
+_KERAS_OPTIMIZERS: Final[dict[str, tuple[str, dict[str, float]]]] = {
+    "sgd": ("SGD", {"learning_rate": 0.05}),
+    "momentum": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
+    "nesterov": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
+    "adagrad": ("Adagrad", {"learning_rate": 0.01}),
+    "rmsprop": ("RMSprop", {"learning_rate": 0.001}),
+    "adadelta": ("Adadelta", {"learning_rate": 1.0}),
+    "adam": ("Adam", {"learning_rate": 0.001}),
+    "dcasgd": ("SGD", {"learning_rate": 0.05}),
+    "dcasgda": ("SGD", {"learning_rate": 0.05}),
+}
 
 
 class Algo:
@@ -168,29 +194,33 @@ class Algo:
         """
         import keras
 
-        for get, names, argument in (
-            (keras.losses.get, self.loss, "loss"),
-            (keras.metrics.get, self.metrics, "metrics"),
-        ):
-            for name in _strings_in(names):
-                # Keras replaces these names by a metric that it chooses by the loss.
-                if argument == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
-                    continue
-                try:
-                    get(name)
-                except (ValueError, TypeError) as error:
-                    raise InputError(
-                        f"{argument}: expected a name that Keras knows, received {name!r}"
-                    ) from error
+        mapped(partial(_require_known, "loss", keras.losses.get), self.loss)
+        mapped(partial(_require_known, "metrics", keras.metrics.get), self.metrics)
         if optimizer is None and self.optimizer is not None and not self.local_steps:
             optimizer = self.optimizer.keras_twin()
         elif optimizer is None:
-            momentum = self.elastic_momentum
-            optimizer = worker_optimizer(self.worker_optimizer, self.elastic_lr, momentum)
+            optimizer = self._make_worker_optimizer()
         with as_input_error("cannot compile the model", ValueError, TypeError):
             model.compile(
                 optimizer=optimizer, loss=self.loss, metrics=self.metrics, auto_scale_loss=False
             )
+
+    def _make_worker_optimizer(self) -> Any:
+        """Return the optimizer of Keras with which a worker trains its own parameters.
+
+        Only SGD uses the momentum, as Nesterov's momentum like EAMSGD (Zhang et al. 2015).
+        """
+        import keras
+
+        name, momentum = self.worker_optimizer, self.elastic_momentum
+        options: dict[str, Any] = {}
+        if name.lower() == "sgd":
+            options = {"learning_rate": 0.05, "momentum": momentum, "nesterov": momentum > 0}
+        if self.elastic_lr is not None:
+            options["learning_rate"] = self.elastic_lr
+        wanted = "expected the name of an optimizer of Keras"
+        with as_input_error(f"worker_optimizer: {wanted}, received {name!r}"):
+            return keras.optimizers.get({"class_name": name, "config": options})
 
     def __repr__(self) -> str:
         """Return the mode, the optimizers, the loss and `sync_every`."""
@@ -202,10 +232,66 @@ class Algo:
         return f"<Algo {text}, loss={self.loss!r}, sync_every={self.sync_every}>"
 
 
-def _strings_in(names: Any) -> list[str]:
-    """Return the strings among names that may be nested in lists and dictionaries."""
-    if isinstance(names, str):
-        return [names]
-    if isinstance(names, dict):
-        names = list(names.values())
-    return [name for part in names for name in _strings_in(part)] if isinstance(names, list) else []
+@dataclass(frozen=True)
+class ServerOptimizer:
+    """An optimizer that the parameter server applies."""
+
+    updater: str  # The updater of the table.
+    #: The given options, and for the others the defaults of this module.
+    options: dict[str, float]
+
+    def keras_twin(self) -> Any:
+        """Return the equivalent optimizer of Keras with the same options.
+
+        It is plain SGD for "dcasgd" and "dcasgda", whose other options Keras does not have.
+        """
+        import keras
+
+        options: dict[str, Any] = {**self.options}
+        if self.updater.startswith("dcasgd"):
+            options = {"learning_rate": options["learning_rate"]}
+        if self.updater == "nesterov":
+            options["nesterov"] = True
+        return getattr(keras.optimizers, _KERAS_OPTIMIZERS[self.updater][0])(**options)
+
+
+def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimizer:
+    """Return the optimizer with this name and with options that are named as in Keras.
+
+    ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
+    """
+    if not isinstance(name, str) or name.lower() not in _KERAS_OPTIMIZERS:
+        names = ", ".join(_KERAS_OPTIMIZERS)
+        raise InputError(f"optimizer: expected one of {names}, received {name!r}")
+    updater = name.lower()
+    options = {key: value for key, value in options.items() if value is not None}
+    if "lr" in options:  # It is the name in old versions of Keras.
+        options["learning_rate"] = options.pop("lr")
+    if updater == "sgd":
+        nesterov = options.pop("nesterov", False)
+        if options.get("momentum") or nesterov:
+            updater = "nesterov" if nesterov else "momentum"
+            options.setdefault("momentum", 0.0)
+        else:
+            options.pop("momentum", None)
+    known = [option for option in UPDATERS[updater][1] if option not in OPTIONAL]
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(
+                f"optimizer {name}: expected options among {', '.join(known)}, received "
+                f"{key}={value!r}"
+            )
+    values = {**_KERAS_OPTIMIZERS[updater][1], **options}
+    with argument_checks():
+        checked = {key: finite(value, key) for key, value in values.items()}
+    return ServerOptimizer(updater, checked)
+
+
+def _require_known(argument: str, get: Callable[[str], Any], name: object) -> None:
+    """Raise InputError if `get` of Keras knows no loss or metric of this name, if it is a name."""
+    # Keras replaces these names by a metric that it chooses by the loss.
+    if argument == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
+        return
+    if isinstance(name, str):
+        with as_input_error(f"{argument}: expected a name that Keras knows, received {name!r}"):
+            get(name)
