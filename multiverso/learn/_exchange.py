@@ -1,5 +1,6 @@
 """The tables of a training, and how workers exchange parameters through them."""
 
+from collections import Counter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from multiverso import api
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
-from multiverso.learn._activity import ActivityTimer
+from multiverso.learn._history import ActivityTimer
 from multiverso.learn._input import InputError, as_input_error
 from multiverso.sync._weighted_merge import WeightedMerge
 from multiverso.tables import ArrayTable
@@ -108,9 +109,9 @@ class ParameterExchange:
     left. The increase of the counter is the number of workers over which the mean is taken. If the
     counter has not increased, the epoch ends for all workers.
 
-    `updates` is the number of this worker's updates, and `staleness` maps each staleness to the
-    number of updates with it. The staleness of an update is the number of updates that other
-    workers have counted since this worker's previous exchange; in lock-step it is 0.
+    `staleness` maps each staleness to the number of this worker's updates with it. The staleness of
+    an update is the number of updates that other workers have counted since this worker's previous
+    exchange; in lock-step it is 0.
     """
 
     def __init__(
@@ -128,8 +129,7 @@ class ParameterExchange:
         #: The parameters after the last exchange; with elastic averaging, scratch memory.
         self._buffer: Array = np.empty_like(replica.weights.array)
         self._count = np.zeros(1, np.int64)
-        self.updates = 0
-        self.staleness: dict[int, int] = {}
+        self.staleness: Counter[int] = Counter()
         #: The fragment to exchange next, and the samples since the last exchange of each fragment.
         self._due = 0
         self._samples = [0] * self._algo.fragments
@@ -166,12 +166,10 @@ class ParameterExchange:
             if not num_active:
                 return False
             with self._timer.measure("communicating"):
-                if gradient is not None:
-                    self._send_gradient(gradient, samples, num_active)
-                elif self._algo.elastic:
+                if self._algo.elastic:
                     self._average_elastically()
                 else:
-                    self._send_local_steps(fragment, samples, num_active)
+                    self._send(gradient, fragment, samples, num_active)
                 self._replica.weights.push()
                 self._exchange_state()
         return True
@@ -188,16 +186,25 @@ class ParameterExchange:
         if has_trained:
             # In lock-step the parameters do not change while an update is computed.
             staleness = 0 if self._synchronous else increase - 1
-            self.updates += 1
-            self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
+            self.staleness[staleness] += 1
         return increase if self._synchronous else 1
 
-    def _send_gradient(self, gradient: Array, samples: int, num_active: int) -> None:
+    def _send(self, gradient: Array | None, fragment: int, samples: int, num_active: int) -> None:
+        """Send a gradient; without one, the negated change since the last exchange (DiLoCo)."""
+        weights, part = self._replica.weights, self._tables.fragments[fragment]
+        has_local_steps = gradient is None
+        if gradient is None:
+            weights.pull()
+            gradient = np.subtract(self._buffer[part], weights.array[part], out=self._buffer[part])
         if not samples:
             gradient.fill(0)
         if num_active > 1:
             gradient /= num_active
-        self._tables.parameters[0].add_get(gradient, out=self._replica.weights.array)
+        if self._tables.merge is not None:
+            gradient *= self._tables.merge.scale_of(samples)
+        self._tables.parameters[fragment].add_get(gradient, out=weights.array[part])
+        if has_local_steps:
+            np.copyto(self._buffer[part], weights.array[part])
 
     def _average_elastically(self) -> None:
         """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
@@ -213,19 +220,6 @@ class ParameterExchange:
         difference *= self._algo.force(self._num_workers)
         table.add(difference)
         weights.array -= difference
-
-    def _send_local_steps(self, fragment: int, samples: int, num_active: int) -> None:
-        """Send the change since the last exchange, negated, as a gradient (DiLoCo)."""
-        self._replica.weights.pull()
-        part = self._tables.fragments[fragment]
-        current, last = self._replica.weights.array[part], self._buffer[part]
-        np.subtract(last, current, out=last)
-        if num_active > 1:
-            last /= num_active
-        if self._tables.merge is not None:
-            last *= self._tables.merge.scale_of(samples)
-        self._tables.parameters[fragment].add_get(last, out=current)
-        np.copyto(last, current)
 
     def _exchange_state(self) -> None:
         """Add this worker's share of the change of running means, and get those of all workers."""

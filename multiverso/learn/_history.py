@@ -1,13 +1,43 @@
 """The history of a training, which the command writes as JSON: metrics, counts and times."""
 
+import contextlib
 import json
-import math
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from multiverso._version import __version__
-from multiverso.learn._activity import Event
+
+#: An activity, its start in Unix time, and its length in seconds.
+Event = tuple[str, float, float]
+
+#: A rank computes, waits (for data, other ranks or orders of the master), or communicates.
+_ACTIVITIES: Final = ("computing", "waiting", "communicating")
+
+
+class ActivityTimer:
+    """Adds up the `seconds` of each activity; with `trace` it keeps an event for each interval."""
+
+    def __init__(self, trace: bool = False) -> None:
+        self.seconds = dict.fromkeys(_ACTIVITIES, 0.0)
+        self.events: list[Event] = []
+        self._trace = trace
+        # perf_counter alone cannot be compared between processes on every platform.
+        self._offset = time.time() - time.perf_counter()
+
+    @contextlib.contextmanager
+    def measure(self, activity: str) -> Iterator[None]:
+        """Add the time that the `with` block takes to an activity."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            duration = time.perf_counter() - begin
+            self.seconds[activity] += duration
+            if self._trace:
+                self.events.append((activity, self._offset + begin, duration))
 
 
 class History:
@@ -36,7 +66,7 @@ class History:
         self.epochs: list[dict[str, Any]] = []
         self.validations: list[dict[str, Any]] = []
         self.workers: list[dict[str, Any]] = []
-        self.staleness: dict[int, int] = {}
+        self.staleness: Counter[int] = Counter()
         self.first_epoch = first_epoch
         self._events: dict[int, list[Event]] = {}
         self._start = self._epoch_start = time.perf_counter()
@@ -75,10 +105,10 @@ class History:
     def add_worker(self, rank: int, totals: dict[str, Any]) -> None:
         """Record the totals of a worker, with its events; workers are added in rank order."""
         self._events[rank] = totals["events"]
-        counts = {"rank": rank, "samples": totals["samples"], "updates": totals["updates"]}
+        staleness = Counter(dict(totals["staleness"]))
+        self.staleness += staleness
+        counts = {"rank": rank, "samples": totals["samples"], "updates": staleness.total()}
         self.workers.append({**counts, **totals["seconds"]})
-        for staleness, count in totals["staleness"]:
-            self.staleness[staleness] = self.staleness.get(staleness, 0) + count
 
     def as_dict(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the content of the JSON file, with the arguments of the training."""
@@ -110,19 +140,11 @@ class History:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically.
 
-    Numbers that are not finite become null. Keys, and values of types that JSON lacks, become text.
+    Numbers that are not finite become null, and values of types that JSON lacks become text.
     """
-    text = json.dumps(_as_json(value), indent=2, allow_nan=False)
+    # Python writes NaN and infinities as names that JSON lacks, and can read them as null.
+    written = json.dumps(value, default=str)
+    text = json.dumps(json.loads(written, parse_constant=lambda name: None), indent=2)
     unfinished = path.with_name(f".{path.name}.tmp")
     unfinished.write_text(text + "\n", "utf-8")
     unfinished.replace(path)
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -103,17 +103,15 @@ def data_with(settings: "MPIManager", files: Sequence[str]) -> Data:
     return data
 
 
-def prepare(
-    settings: "MPIManager", files: Sequence[str], number: int, prefix: str = ""
-) -> tuple[Data, Any, Batch]:
+def prepare(settings: "MPIManager", files: Sequence[str], number: int) -> tuple[Data, Any, Batch]:
     """Return the data in `files`, a new model, and a batch of the data.
 
-    `number` changes the seed of random numbers. The message about a missing batch has the `prefix`.
+    `number` changes the seed of random numbers.
     """
     data = data_with(settings, files)
     batch = next(iter(data.generate_data()), None)
     if batch is None:
-        raise InputError(f"{prefix}expected a batch from {data.file_names}, received none")
+        raise InputError(f"expected a batch from {data.file_names}, received none")
     if settings.seed is not None:
         keras.utils.set_random_seed((settings.seed + number) % 2**32)
     return data, settings.model_builder.build_model(), batch
@@ -128,27 +126,28 @@ def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = F
     """
     with argument_checks():
         backend_module()
-    if difference:
-        algo.compile_model(model, keras.optimizers.SGD(1.0))
-        return Replica(_built(model, sample), uses_difference=True)
-    algo.compile_model(model, None if algo.local_steps else GradientCapture())
-    replica = Replica(_built(model, sample))
-    has_own_step = not type(model).train_step.__module__.startswith("keras.")
-    if algo.local_steps or not has_own_step or _gives_gradients(replica, sample):
-        return replica
-    _log.warning("the model's train_step gives no gradients: they are computed from steps of SGD")
-    return training_replica(model, algo, sample, difference=True)
+    if not difference:
+        optimizer = None if algo.local_steps else GradientCapture()
+        replica = Replica(_compiled(model, algo, sample, optimizer))
+        has_own_step = not type(model).train_step.__module__.startswith("keras.")
+        if algo.local_steps or not has_own_step or _gives_gradients(replica, sample):
+            return replica
+        _log.warning(
+            "the model's train_step gives no gradients: they are computed from steps of SGD"
+        )
+    optimizer = keras.optimizers.SGD(1.0)
+    return Replica(_compiled(model, algo, sample, optimizer), uses_difference=True)
 
 
 def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
     """Return the replica of the master, which is not trained; see `training_replica` for errors."""
     _warn_of_loss(model, algo.loss, sample)
-    algo.compile_model(model)
-    return Replica(_built(model, sample))
+    return Replica(_compiled(model, algo, sample))
 
 
-def _built(model: Any, sample: Batch) -> Any:
-    """Evaluate a batch, which builds the compiled model and tests the batch; return the model."""
+def _compiled(model: Any, algo: Algo, sample: Batch, optimizer: Any = None) -> Any:
+    """Compile the model, and evaluate a batch, which builds it and tests the batch; return it."""
+    algo.compile_model(model, optimizer)
     features, labels, weights = unpack(sample)
     with as_input_error("the data do not fit the model"):  # Frameworks raise errors of many types.
         model.test_on_batch(features, labels, sample_weight=weights)

@@ -50,12 +50,12 @@ class Reports:
     takes turns, so that training does not wait for the master, which may validate, or for other
     workers. A lost rank ends the turns of all others with an error.
 
-    `take_turn` passes a list of reports to the master, and returns its orders.
+    `take_turn` passes a list of reports to the master, and returns its orders. The constructor
+    waits until the master starts the training.
     """
 
     def __init__(self, take_turn: Callable[[list[Report]], Orders], in_background: bool) -> None:
         self._take_turn = take_turn
-        self._in_background = in_background
         self._reports: list[Report] = []
         self._wakes = threading.Event()
         self._error: BaseException | None = None
@@ -63,11 +63,8 @@ class Reports:
         self._closed = False
         self._session = api.current_session()
         self._alive_at = time.monotonic()
-
-    def start(self) -> None:
-        """Wait until the master starts the training."""
         self._turn()
-        if self._in_background:
+        if in_background:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
 

@@ -1,17 +1,17 @@
 """A worker: computes on its files, exchanges parameters, and reports its progress."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._agreement import share
 from multiverso.learn._exchange import ParameterExchange, TrainingTables
+from multiverso.learn._history import ActivityTimer
 from multiverso.learn._replica import Batch, prepare, training_replica
 from multiverso.learn._reports import Orders, Report, Reports
 from multiverso.learn.data import length_of
@@ -34,15 +34,12 @@ class Worker:
         self._num_workers = num_workers
         self._local_steps = settings.algo.local_steps
         self._synchronous = settings.synchronous
-        self._data, model, batch = prepare(settings, files, number, f"worker {number}: ")
+        self._data, model, batch = prepare(settings, files, number)
         self.replica = training_replica(model, settings.algo, batch)
         self._timer = ActivityTimer(trace=settings.profile is not None)
         self._learning_rate: float | None = None  # what the master has ordered last
-        self._gradient_sum: NDArray[Any] | None = None
-        if settings.algo.sync_every > 1 and not self._local_steps:
-            self._gradient_sum = np.empty_like(self.replica.gradient)
         self._samples = 0  # Since the last report.
-        self._total_samples = self._total_updates = 0  # What has been reported.
+        self._total_samples = self._total_updates = 0  # Those that have been reported.
         self._last_report = time.monotonic()
 
     def train(
@@ -62,33 +59,27 @@ class Worker:
         self._exchange = ParameterExchange(
             self._settings, self._num_workers, self.replica, tables, self._timer
         )
-        if master is None:
-            self._reports = Reports(take_turn, in_background=not self._synchronous)
-        else:
-            self._reports = Reports(master.answer, in_background=False)
-        try:
-            self._train(epochs)
-        finally:
-            self._reports.close()
+        with self._timer.measure("waiting"):
+            self._reports = (
+                Reports(take_turn, in_background=not self._synchronous)
+                if master is None
+                else Reports(master.answer, in_background=False)
+            )
+        with contextlib.closing(self._reports):
+            self._obey()
+            self._exchange.begin()
+            for epoch in epochs:
+                self._train_epoch(epoch)
+                if self._obey():
+                    break
+            self._report(done=True)
+            self._wait_for(lambda orders: orders.end)
         return {
             "samples": self._total_samples,
-            "updates": self._total_updates,
             "seconds": self._timer.seconds,
             "events": self._timer.events,
             "staleness": list(self._exchange.staleness.items()),
         }
-
-    def _train(self, epochs: range) -> None:
-        with self._timer.measure("waiting"):
-            self._reports.start()
-        self._obey()
-        self._exchange.begin()
-        for epoch in epochs:
-            self._train_epoch(epoch)
-            if self._obey():
-                break
-        self._report(done=True)
-        self._wait_for(lambda orders: orders.end)
 
     def _train_epoch(self, epoch: int) -> None:
         batches = self._timed(self._data.generate_data())
@@ -116,28 +107,27 @@ class Worker:
         The gradient is None if the model's own optimizer makes steps.
         """
         count = samples = 0
-        for batch in islice(batches, self._exchange.batches()):
+        due = self._exchange.batches()
+        gradient = self.replica.gradient
+        for batch in islice(batches, due):
             with self._timer.measure("computing"):
                 self.replica.step(batch)
-                if self._gradient_sum is not None:
-                    if count:
-                        self._gradient_sum += self.replica.gradient
-                    else:
-                        np.copyto(self._gradient_sum, self.replica.gradient)
+                if count and not self._local_steps:
+                    gradient += self.replica.gradient
+                elif due > 1 and not self._local_steps:
+                    gradient = gradient.copy()  # The next step overwrites the original.
             count += 1
             samples += length_of(batch[0])
         self._samples += samples
         if self._local_steps:
             return samples, None
-        if self._gradient_sum is None:
-            return samples, self.replica.gradient
         if count > 1:
-            self._gradient_sum /= count
-        return samples, self._gradient_sum
+            gradient /= count
+        return samples, gradient
 
     def _report(self, ended_epoch: bool = False, done: bool = False) -> None:
         metrics = self.replica.results() if self._samples else {}
-        updates = self._exchange.updates - self._total_updates
+        updates = self._exchange.staleness.total() - self._total_updates
         self._reports.report(Report(self._samples, updates, metrics, ended_epoch, done))
         self._total_samples += self._samples
         self._total_updates += updates

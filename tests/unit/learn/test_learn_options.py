@@ -145,7 +145,6 @@ class TestReports(unittest.TestCase):
 
         with mv.session():
             reports = Reports(take_turn, in_background=False)
-            reports.start()
             reports.report(Report(samples=3, metrics={"loss": 0.5}))
             self.assertEqual(reports.orders.ended_epochs, 1)
         self.assertEqual(taken, [Report(samples=3, metrics={"loss": 0.5})])
@@ -161,7 +160,6 @@ class TestReports(unittest.TestCase):
 
         with mv.session():
             reports = Reports(take_turn, in_background=True)
-            reports.start()
             reports.report(Report(samples=3, ended_epoch=True))
             with self.assertRaisesRegex(OperationTimeout, "rank 0 did not come"):
                 reports.wait_for(lambda orders: orders.end)
@@ -170,7 +168,6 @@ class TestReports(unittest.TestCase):
     def test_worker_that_hangs_leaves_the_session(self):
         with mv.session(timeout=0.1):
             reports = Reports(lambda reports: Orders(), in_background=True)
-            reports.start()
             reports._thread.join(60)
             with self.assertRaisesRegex(OperationTimeout, "rank 0 has trained no batch for"):
                 reports.check()
@@ -281,7 +278,7 @@ class TestCommand(FolderTestCase):
         for spelling, name, value in (
             (["--tf"], "backend", "tensorflow"),
             (["--easgd"], "mode", "easgd"),
-            (["--log-level", "warn"], "log_level", "warning"),
+            (["--log-level", "warn"], "log_level", "warn"),
             (["--log-level", "DEBUG"], "log_level", "debug"),
         ):
             with self.subTest(spelling):

@@ -14,12 +14,11 @@ MISSING = [name for name in ("h5py", "matplotlib", "tqdm") if find_spec(name) is
 
 if not MISSING:
     from multiverso.learn import InputError
-    from multiverso.learn._activity import ActivityTimer
-    from multiverso.learn._history import History, write_json
+    from multiverso.learn._history import ActivityTimer, History, write_json
     from multiverso.learn._plot import plot
 
 SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
-TOTALS = {"samples": 20, "updates": 4, "seconds": SECONDS, "events": [], "staleness": []}
+TOTALS = {"samples": 20, "seconds": SECONDS, "events": [], "staleness": []}
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -47,6 +46,7 @@ class TestHistories(FolderTestCase):
         )
         self.assertEqual(found["staleness"], {"0": 7, "2": 1})
         self.assertEqual([worker["rank"] for worker in found["workers"]], [1, 2])
+        self.assertEqual([worker["updates"] for worker in found["workers"]], [4, 4])
         self.assertEqual(found["workers"][0]["waiting"], 0.5)
         self.assertEqual([epoch["epoch"] for epoch in found["epochs"]], [1, 2])
         self.assertEqual(found["validations"][0]["loss"], 2.5)
