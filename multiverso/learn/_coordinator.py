@@ -6,14 +6,14 @@ import warnings
 from collections import deque
 from dataclasses import asdict
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 from tqdm import tqdm
 
 from multiverso.learn._agreement import share
 from multiverso.learn._exchange import TrainingTables
-from multiverso.learn._history import History
+from multiverso.learn._history import History, write_json
 from multiverso.learn._replica import data_with, prepare, unpack, validation_replica
 from multiverso.learn._reports import Orders, Report
 
@@ -36,11 +36,11 @@ class Coordinator:
     def __init__(self, settings: "MPIManager", num_workers: int) -> None:
         self._settings = settings
         self._num_workers = num_workers
-        self._validate_every = settings.algo.validate_every
         self._synchronous = settings.synchronous
         self._samples_per_epoch = data_with(settings, settings.train_list).count_data()
         data, model, batch = prepare(settings, settings.val_list or settings.train_list, 0)
-        self._validation = data if settings.val_list else None
+        has_validation = settings.val_list and settings.algo.validate_every != 0
+        self._validation = data if has_validation else None
         self.replica = validation_replica(model, settings.algo, batch)
         self._received: deque[tuple[int, Report]] = deque()
         self._reports: list[Report] = []  # In this epoch.
@@ -103,10 +103,16 @@ class Coordinator:
             self._end_epoch()
         self.orders.end = self._num_done == self._num_workers
 
-    def end(self) -> None:
-        """Call the callbacks after training."""
-        logs = {name: values[-1] for name, values in self.history.metrics.items() if values}
-        self._callbacks.on_train_end(logs)
+    def end(self, totals_of_ranks: list[dict[str, Any] | None]) -> None:
+        """Add the totals of the workers to the history, and call the callbacks after training."""
+        for rank, totals in enumerate(totals_of_ranks):
+            if totals is not None:
+                self.history.add_worker(rank, totals)
+        if self._settings.profile is not None:
+            write_json(self._settings.profile, self.history.trace())
+        self._callbacks.on_train_end(
+            {name: values[-1] for name, values in self.history.metrics.items()}
+        )
 
     def _count(self, rank: int, report: Report) -> None:
         self._reports.append(report)
@@ -123,7 +129,7 @@ class Coordinator:
         shown = {**_rounded(self._mean_metrics()), "workers": running}
         self._progress.set_postfix(shown, refresh=False)
         self._progress.update(report.samples)
-        every = self._validate_every
+        every = self._settings.algo.validate_every
         if every and not self._synchronous and self._total_updates - self._validated_at >= every:
             self._validate()
 
@@ -151,12 +157,11 @@ class Coordinator:
         logs = self._mean_metrics()
         last = self._epoch == self._epochs.stop - 1
         self._tables.fetch(self.replica)
-        every = self._validate_every
-        if self._validation is not None and every != 0:
-            new_updates = self._total_updates - self._validated_at
-            if every is None or new_updates >= every or (last and new_updates > 0):
-                self._validate()
-            logs.update({f"val_{name}": value for name, value in self._validation_metrics.items()})
+        every = self._settings.algo.validate_every
+        new_updates = self._total_updates - self._validated_at
+        if every is None or new_updates >= every or (last and new_updates > 0):
+            self._validate()
+        logs.update({f"val_{name}": value for name, value in self._validation_metrics.items()})
         self._validation_metrics = {}
         samples = sum(report.samples for report in self._reports)
         updates = sum(report.updates for report in self._reports)

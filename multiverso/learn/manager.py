@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multiverso._local.cores import amount
 from multiverso._native.arguments import flag, integer, seconds
 from multiverso._session import Session
 from multiverso.learn._agreement import agreement, share, training_session
 from multiverso.learn._exchange import TrainingTables
-from multiverso.learn._history import History, write_json
+from multiverso.learn._history import History
 from multiverso.learn._input import InputError, argument_checks, names_of
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
@@ -182,10 +183,10 @@ class MPIManager:
         own_files = files_of_worker(self.train_list, number, num_workers)
         # Files are checked before frameworks are imported, which takes long.
         with agreement():
-            if (num_files := len(self.train_list)) < num_workers:
+            if len(self.train_list) < num_workers:
                 raise InputError(
                     f"expected a file or more for each of the {num_workers} workers, received "
-                    f"{num_files} {'file' if num_files == 1 else 'files'} for training"
+                    f"{amount(len(self.train_list), 'file')} for training"
                 )
             self.data.check([*self.train_list, *self.val_list] if is_master else own_files)
         with agreement():
@@ -199,23 +200,17 @@ class MPIManager:
         assert role is not None
         tables = TrainingTables(self, role.replica)
         epochs = tables.restore()
-        totals = None
         if master is not None:
             master.begin(tables, epochs)
+        totals = None
         if worker is not None:
             totals = worker.train(tables, epochs, master)
         elif master is not None:
             session.finish()  # Only the workers take part in lock-step rounds.
             master.coordinate()
-        if master is not None:
-            master.end()
         totals_of_ranks = share(totals)
         if master is not None:
-            for rank, totals in enumerate(totals_of_ranks):
-                if totals is not None:
-                    master.history.add_worker(rank, totals)
-            if self.profile is not None:
-                write_json(self.profile, master.history.trace())
+            master.end(totals_of_ranks)
         return master
 
 
