@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from multiverso._commands._argument_types import integer
 from multiverso._extras import BACKENDS
-from multiverso._native.arguments import seconds
 from multiverso.learn._input import InputError
 from multiverso.learn.algo import WEIGHTS, WIRES
 
@@ -68,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "stop when METRIC (val_loss) has not decreased (<) or increased (>) for N epochs"
     add_option("--early-stopping [METRIC,<|>,]N", text)
     add_option("--target-metric METRIC,<|>,X", "stop when METRIC is below (<) or above (>) X")
-    add_option("--timeout SECONDS", "longest wait for other ranks", 3600.0, type=_seconds)
+    add_option("--timeout SECONDS", "longest wait for other ranks", 3600.0, type=float)
     text = "seed of random numbers; with --synchronous runs of one seed are bitwise identical"
     add_option("--seed N", text, type=count)
     add_option("--checkpoint FOLDER", "save the parameters and the optimizer's state here")
@@ -107,8 +106,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "NVIDIA GPUs to use on each host at most, one per worker; -1: all free GPUs"
     add_option("--max-gpus N", text, -1, type=int)
     text = "lowest level of messages on standard error"
-    levels = ("debug", "info", "warning", "error")
-    add_option("--log-level", text, "warning", choices=levels, type=_log_level)
+    levels = ("debug", "info", "warn", "warning", "error")
+    add_option("--log-level", text, "warning", choices=levels, type=str.lower)
     text = "write a trace of computing, waiting and communicating for Chrome or Perfetto"
     add_option("--profile", text, False, action="store_true")
     hidden = argparse.SUPPRESS
@@ -185,19 +184,7 @@ def target(text: str | None) -> tuple[str, str, float] | None:
     raise InputError(f"--target-metric: expected METRIC,<,X or METRIC,>,X, received {text!r}")
 
 
-def _seconds(text: str) -> float:
-    try:
-        return seconds(float(text), "SECONDS")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def _mode(text: str) -> str:
     if text == "gem":
         raise argparse.ArgumentTypeError(f"gem does not exist here; {_NO_GEM}")
     return text
-
-
-def _log_level(text: str) -> str:
-    level = text.lower()
-    return "warning" if level == "warn" else level

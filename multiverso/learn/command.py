@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
+from multiverso._local.cores import amount
 from multiverso._local.job import find_local_job
 from multiverso._mpi.launcher import find_launcher
+from multiverso._native.arguments import seconds
 from multiverso._version import __version__
 from multiverso.devices import idle_gpus
 from multiverso.errors import LauncherError, MultiversoError
@@ -18,7 +20,7 @@ from multiverso.learn import _options
 from multiverso.learn._agreement import StoppedError, agreement, share, training_session
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
 from multiverso.learn._history import write_json
-from multiverso.learn._input import InputError, read_text
+from multiverso.learn._input import InputError, argument_checks, read_text
 from multiverso.learn.algo import Algo
 from multiverso.learn.h5data import H5Data
 from multiverso.learn.manager import MPIManager
@@ -145,6 +147,8 @@ def _plot(parsed: argparse.Namespace) -> None:
 def _train(parsed: argparse.Namespace) -> None:
     """Train with the given options, and write the results. Collective over the ranks of the job."""
     logging.basicConfig(level=parsed.log_level.upper(), format="%(name)s: %(message)s")
+    with argument_checks():
+        seconds(parsed.timeout, "--timeout")
     # The manager uses the same session, because it has the same options.
     with training_session(parsed.synchronous, None, parsed.timeout) as session:
         with agreement():
@@ -166,10 +170,9 @@ def _train(parsed: argparse.Namespace) -> None:
         if session.rank == 0:
             manager.callbacks = _stopping_callbacks(patience, target)
         manager.train()
-        if manager.outcome is None:
-            return
-        counts = {"ranks": session.size, "workers": num_workers, "mode": algo.mode}
-        _write_results(manager, {**vars(parsed), **counts})
+        if manager.outcome is not None:
+            counts = {"ranks": session.size, "workers": num_workers, "mode": algo.mode}
+            _write_results(manager, manager.outcome.as_dict({**vars(parsed), **counts}))
 
 
 def _make_manager(
@@ -206,10 +209,9 @@ def _result(model: str, trial: str, name: str) -> Path:
     return Path(f"{Path(model).stem}_{trial}_{name}")
 
 
-def _write_results(manager: MPIManager, arguments: dict[str, Any]) -> None:
+def _write_results(manager: MPIManager, outcome: dict[str, Any]) -> None:
     """Write the history and the model, and print a summary."""
-    assert manager.outcome is not None
-    outcome = manager.outcome.as_dict(arguments)
+    arguments = outcome["args"]
     names = ("history.json", "model.keras")
     history, model = (_result(arguments["model"], arguments["trial_name"], name) for name in names)
     write_json(history, outcome)
@@ -264,21 +266,16 @@ def _stopping_callbacks(
         mode = "min" if relation == "<" else "max"
         callbacks.append(keras.callbacks.EarlyStopping(metric, mode=mode, patience=epochs))
     if target is not None:
-        callbacks.append(_target_callback(*target))
+        stop_metric, direction, bound = target
+
+        def stop_if_reached(epoch: int, logs: dict[str, Any] | None = None) -> None:
+            value = (logs or {}).get(stop_metric)
+            if value is not None and (value > bound if direction == ">" else value < bound):
+                stopper.model.stop_training = True
+
+        stopper = keras.callbacks.LambdaCallback(on_epoch_end=stop_if_reached)
+        callbacks.append(stopper)
     return callbacks
-
-
-def _target_callback(metric: str, relation: str, target: float) -> Any:
-    """Return a callback that stops the training when a metric is below or above the target."""
-    import keras
-
-    def stop_if_reached(epoch: int, logs: dict[str, Any] | None = None) -> None:
-        value = (logs or {}).get(metric)
-        if value is not None and (value > target if relation == ">" else value < target):
-            callback.model.stop_training = True
-
-    callback = keras.callbacks.LambdaCallback(on_epoch_end=stop_if_reached)
-    return callback
 
 
 def _files_in(path: str) -> list[str]:
@@ -304,8 +301,5 @@ def _summary(outcome: dict[str, Any], num_workers: int) -> str:
         for name, values in outcome["history"].items()
         if values and values[-1] is not None
     ]
-    epochs = len(outcome["epochs"])
-    return (
-        f"{epochs} epoch{'s' if epochs != 1 else ''} on {num_workers} worker"
-        f"{'s' if num_workers != 1 else ''} in {outcome['train_time']:.1f} s: {', '.join(last)}"
-    )
+    work = f"{amount(len(outcome['epochs']), 'epoch')} on {amount(num_workers, 'worker')}"
+    return f"{work} in {outcome['train_time']:.1f} s: {', '.join(last)}"
