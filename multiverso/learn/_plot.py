@@ -50,10 +50,8 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
             axes.bar([center + shift for center in x], heights, width, color=color, label=label)
         if name == "time_by_epoch":
             axes.margins(y=0.25)  # room for the legend above the bars
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
+        axes.set(xlabel=x_label, ylabel=y_label, axisbelow=True)
         axes.grid(visible=True, alpha=0.3)
-        axes.set_axisbelow(True)
         if name != "accuracy_by_time":
             axes.locator_params(axis="x", integer=True)
         axes.legend(fontsize="small")

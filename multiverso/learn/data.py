@@ -1,6 +1,7 @@
 """`Data`, the base class of objects that make batches of the samples in files."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,12 @@ class Data:
             start, end = 0, length_of(samples)
             while start < end:
                 missing = self.batch_size - (0 if batch is None else length_of(batch))
-                part = _cut(samples, start, start + missing)
-                batch = part if batch is None else _joined(batch, part)
+                part = mapped(itemgetter(slice(start, start + missing)), samples)
+                batch = (
+                    part
+                    if batch is None
+                    else mapped(lambda *parts: np.concatenate(parts), batch, part)
+                )
                 start += missing
                 if length_of(batch) == self.batch_size:
                     yield batch
@@ -159,11 +164,3 @@ def mapped(function: Callable[..., Any], *structures: Nested) -> Nested:
     if isinstance(first, list | tuple):
         return tuple(mapped(function, *parts) for parts in zip(*structures, strict=True))
     return function(*structures)
-
-
-def _cut(data: Nested, begin: int, end: int) -> Nested:
-    return mapped(lambda array: array[begin:end], data)
-
-
-def _joined(first: Nested, second: Nested) -> Nested:
-    return mapped(lambda *arrays: np.concatenate(arrays), first, second)

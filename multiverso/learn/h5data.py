@@ -123,9 +123,8 @@ class H5Data(Data):
         """Return the number of samples in a file, and the shapes of a sample."""
         sizes, shapes = {}, []
         with _opened(name, name) as file:
-            keys = (self.features_name, self.labels_name)
-            for key, member in [(key, _member(file, key, name)) for key in keys]:
-                datasets = list(_datasets(member))
+            for key in (self.features_name, self.labels_name):
+                datasets = list(_datasets(_member(file, key, name)))
                 if not datasets:
                     raise InputError(
                         f"cannot use {name}: expected arrays in its group '{key}', found none"
