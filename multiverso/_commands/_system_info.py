@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from multiverso._commands._trial import run_trial
-from multiverso._local.cores import cpu_quota
+from multiverso._local.control_groups import cpu_quota, memory_limit
 from multiverso._mpi.mpirun import allowed_cores, find_mpirun, mpirun_vendor
 from multiverso._native import capi, library
 from multiverso._version import __version__
@@ -33,10 +33,6 @@ _OPTIONAL: Final = (
 ).split()
 
 _HUGE_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage")
-_CGROUP_LIMIT_FILES: Final = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 _SHARED_MEMORY: Final = "/dev/shm"
 _MEMORY_INFO: Final = Path("/proc/meminfo")
 
@@ -122,16 +118,8 @@ def memory() -> dict[str, int | None]:
         "total": kibibytes["MemTotal"] * 1024,
         "available": kibibytes.get("MemAvailable", kibibytes["MemFree"]) * 1024,
         "swap": kibibytes.get("SwapTotal", 0) * 1024,
-        "limit": min(filter(None, map(_bytes_in, _CGROUP_LIMIT_FILES)), default=None),
+        "limit": memory_limit(),
     }
-
-
-def _bytes_in(path: str) -> int | None:
-    try:
-        limit = int(Path(path).read_text("ascii"))
-    except (OSError, ValueError):
-        return None
-    return limit if limit < 2**62 else None  # The kernel reports no limit as a huge number.
 
 
 def shared_memory(platform_name: str) -> dict[str, Any]:
@@ -148,7 +136,7 @@ def shared_memory(platform_name: str) -> dict[str, Any]:
         "total": disk.total if disk else None,
         "free": disk.free if disk else None,
         "segments": os.environ.get("MULTIVERSO_SEGMENTS")
-        or {"linux": "memfd", "windows": "private"}.get(platform_name, "file"),
+        or ("memfd" if platform_name == "linux" else "file"),
         "huge_pages": _chosen(_HUGE_PAGES / "enabled"),
         "huge_pages_shared": _chosen(_HUGE_PAGES / "shmem_enabled"),
     }

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from multiverso._local.control_groups import cpu_quota
+
 #: What libraries read to know how many threads to start: OpenMP (PyTorch, too), MKL, OpenBLAS
 #: (NumPy), TensorFlow, and JAX.
 THREAD_VARIABLES: Final = (
@@ -27,8 +29,6 @@ THREAD_VARIABLES: Final = (
 BINDINGS: Final = ("core", "numa", "none")
 
 _SYSTEM: Final = Path("/sys/devices/system")
-_CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
-_OWN_GROUPS: Final = Path("/proc/self/cgroup")
 
 
 class Cores(NamedTuple):
@@ -183,37 +183,6 @@ def _is_bound() -> bool:
         return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
     except (AttributeError, OSError):
         return False
-
-
-def cpu_quota(root: Path = _CONTROL_GROUPS, groups: Path = _OWN_GROUPS) -> float | None:
-    """Return the number of cores whose time the control groups allow, or None without a limit."""
-    try:
-        own = [line.split(":", 2) for line in groups.read_text("utf-8").splitlines()]
-    except OSError:  # Only Linux has control groups.
-        own = []
-    found = []
-    for _, controllers, path in own:
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root / "cpu" if controllers else root
-        folder = top / path.strip("/")
-        for each in (folder, *folder.parents):
-            if not each.is_relative_to(top):
-                break
-            found += [limit for limit in [_quota_in(each)] if limit is not None]
-    return min(found, default=None)
-
-
-def _quota_in(folder: Path) -> float | None:
-    try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text("ascii").split()
-        else:  # the first version of control groups
-            quota = (folder / "cpu.cfs_quota_us").read_text("ascii")
-            period = (folder / "cpu.cfs_period_us").read_text("ascii")
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError):  # The limit is "max", or there is none.
-        return None
 
 
 def _cpu_list(path: Path) -> frozenset[int]:

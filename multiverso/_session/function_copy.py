@@ -15,7 +15,7 @@ def can_import(function: Callable[..., Any]) -> bool:
     """Return whether another process can import the function."""
     while isinstance(function, functools.partial):
         function = function.func
-    script = getattr(sys.modules["__main__"], "__file__", "")
+    script = getattr(sys.modules["__main__"], "__file__", None) or ""
     is_of_main = getattr(function, "__module__", "__main__") == "__main__"
     if is_of_main and not os.path.isfile(script):  # It may be "<stdin>".
         return False

@@ -87,8 +87,8 @@ class Session:
         Options of tables that depend on this job, by table, which a load does not change.
     departure : Departure
         What is known about the end of the session at SIGTERM.
-    named : dict
-        By name and dtype, the table that was created last, and the file and line that created it.
+    created : dict
+        The tables of this session by their numbers, and the file and line that created each.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Session:
         self.ended = threading.Event()
         self.companions: dict[str, list[Any]] = {}
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
-        self.named: dict[tuple[str, np.dtype[Any]], tuple[ref[Any], str]] = {}
+        self.created: dict[int, tuple[ref[Any], str]] = {}
         self._communicator = communicator  # The library uses it until the session closes.
         self._open_blocks = 0
         self.departure = leaving.Departure()

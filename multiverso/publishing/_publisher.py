@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,11 @@ class _Job(NamedTuple):
     result: concurrent.futures.Future[None]
 
 
+#: Stands for the version of a job that could not be made.
+_FAILED: Final = "failed"
+_Item: TypeAlias = _Job | Literal["failed"] | None
+
+
 class Publisher:
     """Writes the versions of a session to a folder, in their order.
 
@@ -79,7 +84,7 @@ class Publisher:
         self._view: View | None = None
         self._failure: BaseException | None = None  # which no call has raised yet
         self._jobs: list[_Job] = []  # that are not known to have ended
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
         # The thread keeps nothing alive, and ends with this object, also if the session fails. The
         # interpreter does not wait for it.
         weakref.finalize(self, self._queue.put, None)
@@ -114,6 +119,15 @@ class Publisher:
         self, session: Session, version: int, step: int, seen: dict[int, int], options: Options
     ) -> None:
         """Write a version, which the session has just published, in the background."""
+        item: _Item = _FAILED
+        try:
+            item = self._job(session, version, step, options)
+            self._jobs.append(item)
+            self._seen = seen
+        finally:
+            self._queue.put(item)
+
+    def _job(self, session: Session, version: int, step: int, options: Options) -> _Job:
         if self._view is None:
             self._view = attach(os.getpid())
         objects = _tables(session)
@@ -126,10 +140,7 @@ class Publisher:
         self._encoders = {key: one for key, one in self._encoders.items() if key in here}
         # What changes during this call is listed again in the next one, from `seen` on.
         ranges = {key: self._changed(key, table)[0] for key, table in _lazy(session).items()}
-        job = _Job(version, step, options, tables, ranges, concurrent.futures.Future())
-        self._queue.put(job)
-        self._jobs.append(job)
-        self._seen = seen
+        return _Job(version, step, options, tables, ranges, concurrent.futures.Future())
 
     def restart(self) -> None:
         """Let the next publication be full, because this one has failed on some rank."""
@@ -174,9 +185,13 @@ class Publisher:
         del self._jobs[0]
 
 
-def _run(queue: SimpleQueue[_Job | None], writer: Writer) -> None:
+def _run(queue: SimpleQueue[_Item], writer: Writer) -> None:
     """Write what is put into the queue, until None comes."""
     while (job := queue.get()) is not None:
+        writer.count()  # The other nodes count this version, too, whatever becomes of it here.
+        if job == _FAILED:
+            writer.restart()
+            continue
         try:
             _write(job, writer)
         except BaseException as error:
@@ -195,19 +210,14 @@ def _write(job: _Job, writer: Writer) -> None:
             encoder.candidates.append(job.ranges[live._id])
     records: list[dict[str, Any]] = []
     tensors: dict[str, Tensor] = {}
-    failure = None
     for name, (live, encoder) in job.tables.items():
         try:
             record, encoded = encoder.encode(name, live, job.version, is_full)
         except OutdatedError:
             msg = f"{writer.name}: the session has published more since version {job.version}"
-            failure = StateError(msg)
-            continue  # The others are brought up to date.
+            raise StateError(msg) from None
         records.append(record)
         tensors.update(encoded)
-    if failure is not None:
-        writer.skip()
-        raise failure
     writer.write(job.step, is_full, records, tensors, job.options.keep)
 
 
@@ -230,9 +240,9 @@ def require_supported(session: Session) -> None:
 
 
 def _tables(session: Session) -> dict[int, Any]:
-    """Return the open tables of a session by their numbers, of those with one name the last."""
-    found = (reference() for reference, _ in session.named.values())
-    return {table._description().id: table for table in found if table is not None}
+    """Return the open tables of a session by their numbers."""
+    found = {number: reference() for number, (reference, _) in tuple(session.created.items())}
+    return {number: table for number, table in found.items() if table is not None}
 
 
 def _is_lazy(table: Any) -> bool:

@@ -17,8 +17,8 @@ from multiverso.tables._live_table import BLOCK
 
 #: Wider rows, which no file may have, are not made up from a shape alone.
 _MOST_COLUMNS: Final = 1 << 24
-#: The dtypes of results, by name.
 _NONE: Final = np.empty(0, np.int64)
+#: The dtypes of results, by name.
 _RESULTS: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")
 }
@@ -95,6 +95,18 @@ class FollowedTable:
             )
         return values
 
+    def _row_ids(self, ids: ArrayLike) -> NDArray[np.int64]:
+        """Return keys, or the row ids of a matrix, which must be rows of it."""
+        count = self.shape[0]
+        numbers = as_ids(ids, "keys" if self.is_hash else "row_ids", count)
+        if count is not None and len(outside := numbers[(numbers < 0) | (numbers >= count)]):
+            msg = (
+                f"table '{self.name}': expected row ids from 0 to {count - 1}, received "
+                f"{outside[0]}"
+            )
+            raise IndexError(msg)
+        return numbers
+
     def _copy(self) -> Any:
         raise NotImplementedError
 
@@ -166,7 +178,7 @@ class FollowedArray(FollowedTable):
         if ids is not None and len(self.shape) == 1:
             msg = f"table '{self.name}': expected no ids, because an array has no rows"
             raise TypeError(msg)
-        numbers = slice(None) if ids is None else as_ids(ids, "row_ids", self.shape[0])
+        numbers = slice(None) if ids is None else self._row_ids(ids)
         with self._lock:
             assert self._values is not None
             values = self._result(self._values[numbers])
@@ -272,7 +284,7 @@ class FollowedRows(FollowedTable):
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each of the keys, or of the row ids, has a row."""
         with self._lock:
-            return self._store.find(as_ids(ids, "keys", None))[1]
+            return self._store.find(self._row_ids(ids))[1]
 
     def get(
         self, ids: ArrayLike | None = None, out: Any = None, *, default: float | None = None
@@ -296,7 +308,8 @@ class FollowedRows(FollowedTable):
         Raises
         ------
         IndexError
-            If a row does not exist, and its initial values are random, without `default`.
+            If an id is not a row of the table. If a row does not exist, and its initial values are
+            random, without `default`.
         TypeError, ValueError
             If an argument is invalid.
 
@@ -304,7 +317,7 @@ class FollowedRows(FollowedTable):
         if ids is None:
             msg = f"table '{self.name}': expected ids, because only some rows exist"
             raise TypeError(msg)
-        numbers = as_ids(ids, "keys", None)
+        numbers = self._row_ids(ids)
         rows = np.empty((len(numbers), self._columns), self.dtype)
         with self._lock:
             places, exists = self._store.find(numbers)

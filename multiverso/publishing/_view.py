@@ -265,8 +265,9 @@ class FollowedView:
             If there is no table of that name; after `close`.
 
         """
-        keys: NDArray[np.int64] = self._table(table)._removed()
-        return keys
+        with self.lock:
+            keys: NDArray[np.int64] = self._table(table)._removed()
+            return keys
 
     def close(self) -> None:
         """Release the memory. No other method may be called afterwards."""

@@ -87,8 +87,8 @@ class Writer:
         """Whose files it writes."""
         return self._place
 
-    def skip(self) -> None:
-        """Count a publication that cannot be written."""
+    def count(self) -> None:
+        """Count a publication, before anything of it can fail."""
         self._number += 1
 
     def restart(self) -> None:
@@ -107,8 +107,11 @@ class Writer:
         tensors: dict[str, Tensor],
         keep: int,
     ) -> None:
-        """Write a publication, and remove the files that none of the last `keep` ones needs."""
-        self._number = number = self._number + 1
+        """Write the publication that was counted last, and remove the files that are not needed.
+
+        The last `keep` publications stay.
+        """
+        number = self._number
         node, nodes = self._place.node, self._place.nodes
         metadata = {
             "format": _format.FORMAT,

@@ -47,8 +47,8 @@ class Shares:
     def of(self, dtype: str) -> Share | None:
         """Return the share of statistics of this dtype, or None if they are not synchronized.
 
-        Integers are not averaged but taken from the master. In an elastic session, whose workers
-        and master change, the share is a function.
+        Integers are not averaged but taken from the master. In a session whose workers and master
+        may change, the share is a function.
         """
         if self._choice is False or dtype not in TABLE_DTYPES:
             return None
@@ -77,11 +77,7 @@ def share_of_parameter(dtype: str, average: bool) -> Share:
 def master_share() -> int:
     """Return 1 on the master worker, and in a process without a session, otherwise 0."""
     session = _session.find()
-    if session is None:
-        return 1
-    if session.options.elastic:
-        return int(session.is_master_worker())
-    return int(session.worker_id == 0)
+    return 1 if session is None else int(session.is_master_worker())
 
 
 def averages_by_default(average: bool | None, options: Mapping[str, object], what: str) -> bool:
@@ -105,7 +101,7 @@ def averages_by_default(average: bool | None, options: Mapping[str, object], wha
 
 
 def _now_or_at_each_sync(session: Any, share: Callable[[], float]) -> Share:
-    """Return the share, or in an elastic session, whose workers and master change, the function."""
-    if session is not None and session.options.elastic:
+    """Return the share, or the function in a session whose workers and master may change."""
+    if session is not None and session.options.continues:
         return share
     return share()

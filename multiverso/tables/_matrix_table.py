@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -286,7 +287,7 @@ class MatrixTable(DenseTable):
     @overload
     def add_get(self, data: ArrayLike, out: Out) -> Out: ...
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
-        """Apply a delta to the whole table and return the new values; see `Table.add_get`."""
+        """Apply a delta to the whole table and return the new values; see `ArrayTable.add_get`."""
         self._fresh_gets.note(None)
         return super().add_get(data, out)
 
@@ -372,6 +373,17 @@ class MatrixTable(DenseTable):
             return self._add_async(data)
         ids, delta = self._rows_of(data, row_ids)
         return self._background.start(b"add_rows", ids, delta, None)
+
+    def _prepared(self, name: str, result: object, source: Any, *rest: Any) -> Callable[[], Any]:
+        run = super()._prepared(name, result, source, *rest)
+        if source is None:
+            return run
+
+        def run_noted() -> Any:
+            self._fresh_gets.note(None)
+            return run()
+
+        return run_noted
 
     def _note_rows(self, first: int, count: int) -> None:
         if self._fresh_gets:

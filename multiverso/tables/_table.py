@@ -118,25 +118,29 @@ class Table(OnDisk):
         if not session.options.elastic:
             free = weakref.finalize(self, self._background.free_table)
             free.atexit = False  # The end of the session frees the table.
-        self._name = name if isinstance(name, str) else f"table {self._description().id}"
-        self._warn_of_equal_name(session)
+        number = self._description().id
+        self._name = name if isinstance(name, str) else f"table {number}"
+        stacklevel, site = _caller()
+        self._warn_of_equal_name(session, stacklevel, site)
+        session.created[number] = weakref.ref(self), site
 
-    def _warn_of_equal_name(self, session: _session.Session) -> None:
+    def _warn_of_equal_name(self, session: _session.Session, stacklevel: int, site: str) -> None:
         """Warn if a checkpoint could give this table the values of another one of the session.
 
         Tables of one name that differ in their dtypes cannot be confused: `ParamSync` makes them.
         """
-        stacklevel, site = _caller()
-        key = self._name, self._stored_dtype
-        former, former_site = session.named.get(key, (None, ""))
-        session.named[key] = weakref.ref(self), site
-        if former is not None and former() is not None:
-            msg = (
-                f"two tables of this session have the name {self._name!r}: one was created at "
-                f"{former_site}, the other one at {site}. A load tells them apart only by the "
-                "order in which they are created, so give each table its own name"
-            )
-            warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel)
+        for number, (reference, former_site) in reversed(tuple(session.created.items())):
+            former = reference()
+            if former is None:
+                session.created.pop(number, None)
+            elif (former._name, former._stored_dtype) == (self._name, self._stored_dtype):
+                msg = (
+                    f"two tables of this session have the name {self._name!r}: one was created at "
+                    f"{former_site}, the other one at {site}. A load tells them apart only by the "
+                    "order in which they are created, so give each table its own name"
+                )
+                warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel + 1)
+                return
 
     @property
     def name(self) -> str:

@@ -256,7 +256,7 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
                                    int64_t count, void* before, uint32_t* counts, uint16_t* places,
                                    void* values) {
   const std::shared_ptr<TableView> view = Find(table);  // keeps the memory during the call
-  if (view == nullptr) return Status(Code::kState, StrCat("table number ", table, " is released"));
+  if (view == nullptr) return NotThere(table, version);
   const TableHeader& header = *view->header;
   const TableSpec& spec = header.published_spec;
   const std::string where = StrCat("table '", TextOf(spec.name), "': ");

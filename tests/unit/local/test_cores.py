@@ -59,28 +59,6 @@ class TestCores(FolderTestCase):
         self.assertFalse(self.cores().can_bind(5, 1))
         self.assertFalse(self.cores(quota=2).can_bind(2, 1))
 
-    def test_quota_is_the_least_of_all_control_groups(self):
-        self.write("cpu.max", "max 100000")
-        self.write("a/cpu.max", "150000 100000")
-        self.write("a/b/cpu.max", "300000 100000")
-        self.write("cpu/c/cpu.cfs_quota_us", "-1")
-        self.write("cpu/c/cpu.cfs_period_us", "100000")
-        groups = self.folder / "groups"
-        for text, expected in (
-            ("0::/a/b", 1.5),
-            ("0::/", None),
-            ("0::/none", None),
-            ("4:cpu,cpuacct:/c", None),
-            ("3:memory:/a", None),
-        ):
-            with self.subTest(text):
-                groups.write_text(text + "\n")
-                self.assertEqual(cores.cpu_quota(self.folder, groups), expected)
-        self.write("cpu/c/cpu.cfs_quota_us", "50000")
-        groups.write_text("4:cpu,cpuacct:/c\n0::/a\n")
-        self.assertEqual(cores.cpu_quota(self.folder, groups), 0.5)
-        self.assertIsNone(cores.cpu_quota(self.folder, self.folder / "no groups"))
-
 
 class TestThreads(unittest.TestCase):
     def test_variables_of_the_user_stay(self):

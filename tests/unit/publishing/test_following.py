@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import numpy as np
 from publications import FolderTestCase, live_cut
@@ -11,6 +12,8 @@ from requirements import is_installed
 import multiverso as mv
 from multiverso.errors import PublicationError, StateError
 from multiverso.initializers import Constant, RandomNormal
+from multiverso.publishing._encoding import DenseEncoder
+from multiverso.publishing._publisher import Publisher
 
 
 def rounded(values):
@@ -99,6 +102,44 @@ class TestRandomChains(FolderTestCase):
 
 
 class TestFolders(FolderTestCase):
+    def test_a_version_that_fails_has_a_number_too(self):
+        # The other nodes count it, so this one must, wherever it fails.
+        with mv.session(name="followed"):
+            table = mv.ArrayTable(3, name="w")
+            mv.publish(to=self.folder)
+            fails = RuntimeError("no memory")
+            with mock.patch.object(DenseEncoder, "encode", side_effect=fails):
+                mv.publish(to=self.folder)
+                with self.assertRaises(RuntimeError):
+                    while True:  # It raises when the thread has failed.
+                        mv.publish(to=self.folder)
+            with (
+                mock.patch.object(Publisher, "_encoder", side_effect=fails),
+                self.assertRaises(RuntimeError),
+            ):
+                mv.publish(to=self.folder)
+            table.add([1, 2, 3])
+            version = mv.publish(to=self.folder)
+        with mv.follow(self.folder) as view:
+            self.assertEqual(view.version, version)
+            self.assertEqual(view.tables["w"].get().tolist(), [1, 2, 3])
+
+    def test_ids_that_are_no_rows_are_refused(self):
+        with mv.session(name="followed"):
+            tables = [
+                mv.MatrixTable(4, 2, name="m"),
+                mv.MatrixTable(4, 2, Constant(1), name="lazy"),
+                mv.HashTable(2, capacity=8, name="k"),
+            ]
+            mv.publish(to=self.folder)
+            del tables
+        with mv.follow(self.folder) as view:
+            for name in ("m", "lazy"):
+                for ids in ([-1], [0, 4], np.array([2**40]), range(3, 5)):
+                    with self.subTest(name, ids=ids), self.assertRaises(IndexError):
+                        view.tables[name].get(ids)
+            self.assertEqual(view.tables["k"].get([-1, 2**40]).tolist(), [[0, 0]] * 2)
+
     def test_late_reader_needs_one_full_file_and_differences(self):
         with mv.session(name="followed"):
             table = mv.ArrayTable(100_000, name="w")

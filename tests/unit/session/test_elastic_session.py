@@ -114,6 +114,17 @@ class TestElasticSession(SessionCleanupTestCase):
         with mv.session():
             self.assertEqual(Shares("master", "x", True).of("float32"), 1)
 
+    def test_shares_follow_the_master_of_a_session_that_continues(self):
+        with mv.session(on_peer_lost="continue") as session:
+            for share in (
+                Shares("master", "x", False).of("float32"),
+                Shares("average", "x", False).of("int64"),
+                share_of_parameter("int64", average=True),
+            ):
+                self.assertEqual(share(), 1)
+                with mock.patch.object(type(session), "is_master_worker", return_value=False):
+                    self.assertEqual(share(), 0)
+
 
 class TestOnMembership(SessionCleanupTestCase):
     def test_calls_after_changes_until_the_session_ends(self):

@@ -121,10 +121,13 @@ class TestFreshGets(SessionTestCase):
 
     def test_reads_again_after_an_add_to_the_whole_table(self):
         table = mv.MatrixTableHandler(3, 2)
-        for change in (table.add, table.add_async, table.add_get):
+        ones = np.ones((3, 2), np.float32)
+        push, both = table.prepare_add(ones), table.prepare_add_get(ones, np.empty_like(ones))
+        prepared = (lambda _: push(), lambda _: both())
+        for change in (table.add, table.add_async, table.add_get, *prepared):
             before = table.get([2])
             future = table.get_async([2], fresh=True)
-            change(np.ones((3, 2)))
+            change(ones)
             np.testing.assert_array_equal(future.result(), before + 1)
 
     def test_needs_async_mode(self):
