@@ -12,10 +12,10 @@ import keras
 from tqdm import tqdm
 
 from multiverso.learn._agreement import share
-from multiverso.learn._exchange import TrainingTables
 from multiverso.learn._history import History, write_json
 from multiverso.learn._replica import data_with, prepare, unpack, validation_replica
 from multiverso.learn._reports import Orders, Report
+from multiverso.learn._tables import TrainingTables
 
 if TYPE_CHECKING:
     from multiverso.learn.manager import MPIManager
@@ -195,11 +195,10 @@ class Coordinator:
         means = {}
         for name in dict.fromkeys(name for report in self._reports for name in report.metrics):
             reports = [report for report in self._reports if name in report.metrics]
-            if all(math.isfinite(report.metrics[name]) for report in reports):
-                total = math.fsum(report.samples * report.metrics[name] for report in reports)
-                means[name] = total / sum(report.samples for report in reports)
-            else:
-                means[name] = math.nan
+            sums = [report.samples * report.metrics[name] for report in reports]
+            # Infinities of both signs have no sum.
+            total = math.fsum(sums) if all(map(math.isfinite, sums)) else math.nan
+            means[name] = total / sum(report.samples for report in reports)
         return means
 
     def _validate(self) -> None:

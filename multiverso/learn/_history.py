@@ -55,7 +55,7 @@ class History:
     workers : list of dict
         For each worker: rank, samples, updates, and the seconds computing, waiting, communicating.
     staleness : dict of int to int
-        The number of updates of all workers with each staleness, as `ParameterExchange` defines it.
+        The number of updates of all workers with each staleness, as `Worker` defines it.
     first_epoch : int
         The first epoch, counted from 0: the number of epochs before the restored checkpoint, or 0.
 

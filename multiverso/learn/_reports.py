@@ -106,15 +106,12 @@ class Reports:
             while not (self._closed or self.orders.end):
                 self._wakes.wait(_INTERVAL)
                 self._wakes.clear()
-                self._require_progress()
+                # The turns would hide from the other ranks that this worker hangs.
+                idle = time.monotonic() - self._alive_at
+                if idle > self._session.options.timeout and not self._closed:
+                    text = f"rank {self._session.rank} has trained no batch for {idle:.0f} s"
+                    self._session.leave_with(text)
+                    raise OperationTimeout(text)
                 self._turn()
         except BaseException as error:
             self._error = error
-
-    def _require_progress(self) -> None:
-        """Leave the session if this worker hangs, because the turns would hide that from others."""
-        seconds = time.monotonic() - self._alive_at
-        if seconds > self._session.options.timeout and not self._closed:
-            text = f"rank {self._session.rank} has trained no batch for {seconds:.0f} s"
-            self._session.leave_with(text)
-            raise OperationTimeout(text)

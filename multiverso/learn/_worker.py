@@ -2,42 +2,60 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from multiverso.learn._agreement import share
-from multiverso.learn._exchange import ParameterExchange, TrainingTables
 from multiverso.learn._history import ActivityTimer
 from multiverso.learn._replica import Batch, prepare, training_replica
 from multiverso.learn._reports import Orders, Report, Reports
+from multiverso.learn._tables import TrainingTables
 from multiverso.learn.data import length_of
 
 if TYPE_CHECKING:
     from multiverso.learn._coordinator import Coordinator
     from multiverso.learn.manager import MPIManager
 
+Array = NDArray[Any]
+
 #: Seconds between two reports within an epoch.
 _REPORT_INTERVAL: Final = 0.5
 
 
 class Worker:
-    """Trains `replica`, a copy of the model, on this worker's files."""
+    """Trains `replica`, a copy of the model, on this worker's files, and exchanges its parameters.
+
+    In lock-step, each worker adds 1 to a shared counter before an exchange, or 0 if it has no batch
+    left. The increase of the counter is the number of workers over which the mean is taken. If the
+    counter has not increased, the epoch ends for all workers.
+
+    The staleness of an update is the number of updates that other workers have counted since this
+    worker's previous exchange; in lock-step it is 0.
+    """
 
     def __init__(
         self, settings: "MPIManager", files: list[str], number: int, num_workers: int
     ) -> None:
-        self._settings = settings
+        self._algo, self._synchronous = settings.algo, settings.synchronous
         self._num_workers = num_workers
-        self._local_steps = settings.algo.local_steps
-        self._synchronous = settings.synchronous
         self._data, model, batch = prepare(settings, files, number)
         self.replica = training_replica(model, settings.algo, batch)
         self._timer = ActivityTimer(trace=settings.profile is not None)
         self._learning_rate: float | None = None  # what the master has ordered last
+        #: The parameters after the last exchange; with elastic averaging, scratch memory.
+        self._buffer: Array = np.empty_like(self.replica.weights.array)
+        self._last_state = np.empty_like(self.replica.state.array)
+        self._count = np.zeros(1, np.int64)  # The shared counter at the last exchange.
+        #: The number of this worker's updates with each staleness.
+        self._staleness: Counter[int] = Counter()
+        #: The fragment to exchange next, and the samples since the last exchange of each fragment.
+        self._due = 0
+        self._samples_of_fragments = [0] * self._algo.fragments
         self._samples = 0  # Since the last report.
         self._total_samples = self._total_updates = 0  # Those that have been reported.
         self._last_report = time.monotonic()
@@ -56,18 +74,17 @@ class Worker:
             tables.save(orders.save)
             return orders
 
-        self._exchange = ParameterExchange(
-            self._settings, self._num_workers, self.replica, tables, self._timer
-        )
+        self._tables = tables
+        in_background = master is None and not self._synchronous
         with self._timer.measure("waiting"):
-            self._reports = (
-                Reports(take_turn, in_background=not self._synchronous)
-                if master is None
-                else Reports(master.answer, in_background=False)
-            )
+            self._reports = Reports(master.answer if master else take_turn, in_background)
         with contextlib.closing(self._reports):
             self._obey()
-            self._exchange.begin()
+            # Start from the shared values, and count the staleness of the next update from here.
+            tables.fetch(self.replica)
+            np.copyto(self._buffer, self.replica.weights.array)
+            np.copyto(self._last_state, self.replica.state.array)
+            tables.counter.get(out=self._count)
             for epoch in epochs:
                 self._train_epoch(epoch)
                 if self._obey():
@@ -78,14 +95,14 @@ class Worker:
             "samples": self._total_samples,
             "seconds": self._timer.seconds,
             "events": self._timer.events,
-            "staleness": list(self._exchange.staleness.items()),
+            "staleness": list(self._staleness.items()),
         }
 
     def _train_epoch(self, epoch: int) -> None:
-        batches = self._timed(self._data.generate_data())
+        batches = self._data.generate_data()
         while not (self._obey() and not self._synchronous):
             samples, gradient = self._compute(batches)
-            if not self._exchange.exchange(samples, gradient):
+            if not self._exchange(samples, gradient):
                 break
             if not self._synchronous and time.monotonic() - self._last_report > _REPORT_INTERVAL:
                 self._report()
@@ -93,41 +110,122 @@ class Worker:
         if self._synchronous:
             self._wait_for(lambda orders: orders.ended_epochs > epoch)
 
-    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        while True:
-            with self._timer.measure("waiting"):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-
-    def _compute(self, batches: Iterator[Batch]) -> tuple[int, NDArray[Any] | None]:
+    def _compute(self, batches: Iterator[Batch]) -> tuple[int, Array | None]:
         """Train until the next exchange is due; return the number of samples and the mean gradient.
 
         The gradient is None if the model's own optimizer makes steps.
         """
+        every, fragments = self._algo.sync_every, self._algo.fragments
+        due = (self._due + 1) * every // fragments - self._due * every // fragments
         count = samples = 0
-        due = self._exchange.batches()
         gradient = self.replica.gradient
-        for batch in islice(batches, due):
+        while count < due:
+            with self._timer.measure("waiting"):
+                batch = next(batches, None)
+            if batch is None:
+                break
             with self._timer.measure("computing"):
                 self.replica.step(batch)
-                if count and not self._local_steps:
+                if count and not self._algo.local_steps:
                     gradient += self.replica.gradient
-                elif due > 1 and not self._local_steps:
+                elif due > 1 and not self._algo.local_steps:
                     gradient = gradient.copy()  # The next step overwrites the original.
             count += 1
             samples += length_of(batch[0])
         self._samples += samples
-        if self._local_steps:
+        if self._algo.local_steps:
             return samples, None
         if count > 1:
             gradient /= count
         return samples, gradient
 
+    def _exchange(self, samples: int, gradient: Array | None) -> bool:
+        """Send the changes of this worker, and receive those of other workers.
+
+        With fragments, only the fragment that is due is exchanged. `samples` is the number of
+        samples since the last exchange. `gradient`, which may be changed, is the mean gradient of
+        their batches, or None if the worker's own optimizer has changed the parameters.
+
+        Returns False if there was nothing to exchange and the epoch ends: in lock-step no worker
+        had a batch since the last exchange of the fragment; otherwise this worker had none. So all
+        other fragments, whose last exchanges were later, are complete, too.
+        """
+        fragment = self._due
+        self._due = (fragment + 1) % self._algo.fragments
+        self._samples_of_fragments = [count + samples for count in self._samples_of_fragments]
+        samples, self._samples_of_fragments[fragment] = self._samples_of_fragments[fragment], 0
+        with self._tables.lock:
+            num_active = self._count_update(samples > 0)
+            if not num_active:
+                return False
+            with self._timer.measure("communicating"):
+                if self._algo.elastic:
+                    self._average_elastically()
+                else:
+                    self._send(gradient, fragment, samples, num_active)
+                self.replica.weights.push()
+                self._exchange_state()
+        return True
+
+    def _count_update(self, has_trained: bool) -> int:
+        """Count the update, if any; return the number of workers whose batches it uses."""
+        if not self._synchronous and not has_trained:
+            return 0
+        # In lock-step, this call waits until all workers have added to the counter.
+        with self._timer.measure("waiting" if self._synchronous else "communicating"):
+            before = int(self._count[0])
+            self._tables.counter.add_get(np.array([has_trained], np.int64), out=self._count)
+        increase = int(self._count[0]) - before
+        if has_trained:
+            # In lock-step the parameters do not change while an update is computed.
+            self._staleness[0 if self._synchronous else increase - 1] += 1
+        return increase if self._synchronous else 1
+
+    def _send(self, gradient: Array | None, fragment: int, samples: int, num_active: int) -> None:
+        """Send a gradient; without one, the negated change since the last exchange (DiLoCo)."""
+        weights, part = self.replica.weights, self._tables.fragments[fragment]
+        if gradient is None:
+            weights.pull()
+            gradient = np.subtract(self._buffer[part], weights.array[part], out=self._buffer[part])
+        if not samples:
+            gradient.fill(0)
+        if num_active > 1:
+            gradient /= num_active
+        if self._tables.merge is not None:
+            gradient *= self._tables.merge.scale_of(samples)
+        self._tables.parameters[fragment].add_get(gradient, out=weights.array[part])
+        if self._algo.local_steps:
+            np.copyto(self._buffer[part], weights.array[part])
+
+    def _average_elastically(self) -> None:
+        """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
+
+        In lock-step all workers get the same shared parameters before any worker adds to them, as
+        in equations 5 and 6 of the paper.
+        """
+        weights, difference = self.replica.weights, self._buffer
+        (table,) = self._tables.parameters
+        weights.pull()
+        table.get(out=difference)
+        np.subtract(weights.array, difference, out=difference)
+        difference *= self._algo.force(self._num_workers)
+        table.add(difference)
+        weights.array -= difference
+
+    def _exchange_state(self) -> None:
+        """Add this worker's share of the change of running means, and get those of all workers."""
+        table, state = self._tables.state, self.replica.state
+        if table is None:
+            return
+        state.pull()
+        own_part = (state.array - self._last_state) / self._num_workers
+        table.add_get(own_part, out=state.array)
+        np.copyto(self._last_state, state.array)
+        state.push()
+
     def _report(self, ended_epoch: bool = False, done: bool = False) -> None:
         metrics = self.replica.results() if self._samples else {}
-        updates = self._exchange.staleness.total() - self._total_updates
+        updates = self._staleness.total() - self._total_updates
         self._reports.report(Report(self._samples, updates, metrics, ended_epoch, done))
         self._total_samples += self._samples
         self._total_updates += updates
