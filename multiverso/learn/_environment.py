@@ -67,7 +67,7 @@ def choose_threads(local_workers: int) -> None:
     os.environ.update(thread_variables(threads))
 
 
-def choose_gpu(free: list[str] | None, max_gpus: int, index: int | None = 0) -> str | None:
+def choose_gpu(free: list[str] | None, max_gpus: int, index: int = 0) -> str | None:
     """Choose a free NVIDIA GPU for this rank; return its id, or None for the CPU.
 
     On hosts with nvidia-smi it sets CUDA_VISIBLE_DEVICES to the choice, so call it before a
@@ -75,13 +75,13 @@ def choose_gpu(free: list[str] | None, max_gpus: int, index: int | None = 0) -> 
 
     `free` is the result of `devices.idle_gpus` from before any rank of the job uses a GPU. At most
     `max_gpus` of them are used, or all with -1. `index` is this worker's index among the workers of
-    its host, and so its GPU's among the free ones; None if the rank does not train.
+    its host, and so its GPU's among the free ones; -1 if the rank does not train.
     """
     if free is None:
         return None
     if max_gpus >= 0:
         free = free[:max_gpus]
-    chosen = free[index] if index is not None and index < len(free) else None
+    chosen = free[index] if 0 <= index < len(free) else None
     os.environ["CUDA_VISIBLE_DEVICES"] = chosen or ""
     _log.info("this rank computes on %s", f"GPU {chosen}" if chosen else "the CPU")
     return chosen

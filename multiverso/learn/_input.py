@@ -37,8 +37,11 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
-    """Turn an exception of `types`, by default of any, into an InputError about `problem`."""
+def as_input_error(problem: str = "", *types: type[Exception]) -> Iterator[None]:
+    """Turn an exception of `types`, by default of any, into an InputError about `problem`, if any.
+
+    Without a problem the message is that of the exception, as for a check of `_native.arguments`.
+    """
     types = types or (Exception,)
     try:
         yield
@@ -46,18 +49,7 @@ def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or first_line(error)
         if len(reason) > _MAX_REASON:  # Keras' errors may contain the whole configuration.
             reason = reason[: _MAX_REASON - 3] + "..."
-        raise InputError(f"{problem}: {reason}") from error
-
-
-@contextlib.contextmanager
-def argument_checks() -> Iterator[None]:
-    """Turn the TypeError or ValueError of a check of `_native.arguments` into an InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise InputError(str(error)) from None
+        raise InputError(f"{problem}: {reason}" if problem else reason) from error
 
 
 def names_of(files: Any, what: str) -> list[str]:

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from multiverso._commands._argument_types import integer
 from multiverso._extras import BACKENDS
@@ -111,7 +111,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "write a trace of computing, waiting and communicating for Chrome or Perfetto"
     add_option("--profile", text, False, action="store_true")
     hidden = argparse.SUPPRESS
-    add(*_REFUSED, action=_Refuse, nargs="*", help=hidden, default=hidden)
+    for name, advice in _REFUSED.items():
+        add(name, nargs="?", const="", type=partial(_refuse, advice), help=hidden, default=hidden)
 
 
 def _add(group: Any, syntax: str, text: str, default: Any = None, **settings: Any) -> None:
@@ -127,18 +128,9 @@ def _add(group: Any, syntax: str, text: str, default: Any = None, **settings: An
     group.add_argument(name, help=text, **settings)
 
 
-class _Refuse(argparse.Action):
-    """Ends the program with an error that says what to use instead of an option of mpi_learn."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        advice = _REFUSED[str(option_string)]
-        parser.error(f"argument {option_string}: it does not exist here; {advice}")
+def _refuse(advice: str, value: str) -> NoReturn:
+    """End the program with an error that says what to use instead of an option of mpi_learn."""
+    raise argparse.ArgumentTypeError(f"it does not exist here; {advice}")
 
 
 def options_of(arguments: list[str]) -> dict[str, float | bool]:

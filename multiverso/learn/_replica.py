@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from multiverso._extras import BACKENDS, LEARN, needs
 from multiverso._native.arrays import native_order
-from multiverso.learn._input import InputError, argument_checks, as_input_error
+from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data, mapped
 
@@ -124,7 +124,7 @@ def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = F
     computed from a step of SGD, see `Replica`. Raises InputError if the backend of Keras cannot
     train, the model cannot be compiled, or the batch `sample` does not fit the model.
     """
-    with argument_checks():
+    with as_input_error("", ValueError):
         backend_module()
     if not difference:
         optimizer = None if algo.local_steps else GradientCapture()
@@ -175,10 +175,8 @@ def _warn_of_loss(model: Any, loss: Any, sample: Batch) -> None:
     is_softmax = isinstance(last, keras.layers.Softmax) or (
         getattr(last, "activation", None) is keras.activations.softmax
     )
-    if loss != "binary_crossentropy" or not is_softmax:
-        return
-    classes = model.output_shape[-1]
-    if classes is None or classes <= 2:
+    classes = model.output_shape[-1] if is_softmax else None
+    if loss != "binary_crossentropy" or classes is None or classes <= 2:
         return
     is_one_hot = np.shape(sample[1])[-1:] == (classes,)
     better = f"{'' if is_one_hot else 'sparse_'}categorical_crossentropy"

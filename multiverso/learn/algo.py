@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, get_args
 
 from multiverso._native.arguments import between, choice, finite, integer, text
-from multiverso.learn._input import InputError, argument_checks, as_input_error
+from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.data import mapped
 from multiverso.tables._options import Wire
 from multiverso.tables._updaters import OPTIONAL, UPDATERS
@@ -132,7 +132,7 @@ class Algo:
     ) -> None:
         self.loss = loss
         self.metrics = list(metrics) if isinstance(metrics, tuple) else metrics
-        with argument_checks():
+        with as_input_error():
             self.mode = choice(mode, "mode", _MODES)
             self.worker_optimizer = text(worker_optimizer, "worker_optimizer")
             self.wire = None if wire is None else choice(wire, "wire", WIRES)
@@ -282,7 +282,7 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
                 f"{key}={value!r}"
             )
     values = {**_KERAS_OPTIMIZERS[updater][1], **options}
-    with argument_checks():
+    with as_input_error():
         checked = {key: finite(value, key) for key, value in values.items()}
     return ServerOptimizer(updater, checked)
 

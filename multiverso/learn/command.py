@@ -17,10 +17,10 @@ from multiverso._version import __version__
 from multiverso.devices import idle_gpus
 from multiverso.errors import LauncherError, MultiversoError
 from multiverso.learn import _options
-from multiverso.learn._agreement import StoppedError, agreement, share, training_session
+from multiverso.learn._agreement import StoppedError, agreement, training_session
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
 from multiverso.learn._history import write_json
-from multiverso.learn._input import InputError, argument_checks, read_text
+from multiverso.learn._input import InputError, as_input_error, read_text
 from multiverso.learn.algo import Algo
 from multiverso.learn.h5data import H5Data
 from multiverso.learn.manager import MPIManager
@@ -147,7 +147,7 @@ def _plot(parsed: argparse.Namespace) -> None:
 def _train(parsed: argparse.Namespace) -> None:
     """Train with the given options, and write the results. Collective over the ranks of the job."""
     logging.basicConfig(level=parsed.log_level.upper(), format="%(name)s: %(message)s")
-    with argument_checks():
+    with as_input_error():
         seconds(parsed.timeout, "--timeout")
     # The manager uses the same session, because it has the same options.
     with training_session(parsed.synchronous, None, parsed.timeout) as session:
@@ -160,12 +160,10 @@ def _train(parsed: argparse.Namespace) -> None:
             algo = _make_algo(parsed, num_workers)
             choose_backend(parsed.backend)
             gpus = idle_gpus()
-        nodes = share(session.node)
-        workers = range(session.size - num_workers, session.size)
-        local_workers = [rank for rank in workers if nodes[rank] == session.node]
-        index = local_workers.index(session.rank) if session.rank in local_workers else None
-        choose_gpu(gpus, parsed.max_gpus, index)
-        choose_threads(len(local_workers))
+        # The master, the first rank of its node, trains only if it is alone.
+        masters = int(session.node == 0 and session.size > 1)
+        choose_gpu(gpus, parsed.max_gpus, session.local_rank - masters)
+        choose_threads(session.local_size - masters)
         manager = _make_manager(parsed, algo, train_files, val_files)
         if session.rank == 0:
             manager.callbacks = _stopping_callbacks(patience, target)
@@ -217,8 +215,7 @@ def _write_results(manager: MPIManager, outcome: dict[str, Any]) -> None:
     write_json(history, outcome)
     manager.model.save(model)
     written = [str(path) for path in (history, model, manager.profile) if path is not None]
-    summary = _summary(outcome, arguments["workers"])
-    sys.stdout.write(f"{summary}\nwrote {', '.join(written)}\n")
+    sys.stdout.write(f"{_summary(outcome)}\nwrote {', '.join(written)}\n")
 
 
 def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
@@ -295,11 +292,12 @@ def _files_in(path: str) -> list[str]:
     return names
 
 
-def _summary(outcome: dict[str, Any], num_workers: int) -> str:
+def _summary(outcome: dict[str, Any]) -> str:
     last = [
         f"{name} {values[-1]:.4f}"
         for name, values in outcome["history"].items()
         if values and values[-1] is not None
     ]
-    work = f"{amount(len(outcome['epochs']), 'epoch')} on {amount(num_workers, 'worker')}"
-    return f"{work} in {outcome['train_time']:.1f} s: {', '.join(last)}"
+    epochs = amount(len(outcome["epochs"]), "epoch")
+    workers = amount(outcome["args"]["workers"], "worker")
+    return f"{epochs} on {workers} in {outcome['train_time']:.1f} s: {', '.join(last)}"

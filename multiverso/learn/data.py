@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from multiverso._native.arguments import integer
-from multiverso.learn._input import argument_checks, names_of
+from multiverso.learn._input import as_input_error, names_of
 
 __all__ = ["Data", "Nested", "length_of", "mapped"]
 
@@ -52,13 +52,13 @@ class Data:
     """
 
     def __init__(self, batch_size: int) -> None:
-        with argument_checks():
+        with as_input_error():
             self.batch_size = integer(batch_size, "batch_size", 1)
         self.file_names: list[str] = []
 
     def set_file_names(self, file_names: Iterable[str]) -> None:
         """Set the files that this object reads."""
-        with argument_checks():
+        with as_input_error():
             self.file_names = names_of(file_names, "file_names")
 
     def generate_data(self) -> Iterator[tuple[Any, ...]]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from multiverso._extras import LEARN, needs
 from multiverso._native.arguments import integer
-from multiverso.learn._input import InputError, argument_checks, as_input_error, first_line
-from multiverso.learn.data import Data, Nested
+from multiverso.learn._input import InputError, as_input_error, first_line
+from multiverso.learn.data import Data, Nested, mapped
 
 __all__ = ["H5Data"]
 
@@ -24,8 +24,8 @@ __all__ = ["H5Data"]
 class H5Data(Data):
     """Batches from HDF5 files with a dataset of features and one of labels.
 
-    A group instead of a dataset gives a list of arrays, in alphabetical order of their names; a
-    group in that group gives a nested list.
+    A group instead of a dataset gives a tuple of arrays, in alphabetical order of their names; a
+    group in that group gives a nested tuple.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class H5Data(Data):
         _h5py()
         super().__init__(batch_size)
         self.cache = Path(cache) if cache else None
-        with argument_checks():
+        with as_input_error():
             self.preloading = integer(preloading, "preloading", 0)
         self.features_name = features_name
         self.labels_name = labels_name
@@ -80,8 +80,9 @@ class H5Data(Data):
         """
         path = file_name if self.cache is None else _cached(file_name, self.cache)
         with _opened(path, file_name) as file:
-            features = _read(_member(file, self.features_name, file_name))
-            return features, _read(_member(file, self.labels_name, file_name))
+            names = (self.features_name, self.labels_name)
+            features, labels = (_datasets(file, name, file_name) for name in names)
+            return mapped(np.asarray, features), mapped(np.asarray, labels)
 
     def count_data(self) -> int | None:
         """Return the number of samples according to the headers of the files."""
@@ -124,7 +125,8 @@ class H5Data(Data):
         sizes, shapes = {}, []
         with _opened(name, name) as file:
             for key in (self.features_name, self.labels_name):
-                datasets = list(_datasets(_member(file, key, name)))
+                datasets: list[Any] = []
+                mapped(datasets.append, _datasets(file, key, name))
                 if not datasets:
                     raise InputError(
                         f"cannot use {name}: expected arrays in its group '{key}', found none"
@@ -163,11 +165,17 @@ def _opened(path: str | Path, name: str) -> Iterator[Any]:
         raise InputError(f"cannot read {name}{reason}") from error
 
 
-def _member(file: Any, key: str, name: str) -> Any:
+def _datasets(file: Any, key: str, name: str) -> Nested:
+    """Return the dataset `key` of the file `name`, or the nested lists of those of a group."""
     if key not in file:
         found = ", ".join(sorted(file)[:8]) or "nothing"
         raise InputError(f"cannot use {name}: expected a dataset or group '{key}', found {found}")
-    return file[key]
+    return _members(file[key])
+
+
+def _members(member: Any) -> Nested:
+    is_group = isinstance(member, _h5py().Group)
+    return [_members(member[key]) for key in sorted(member)] if is_group else member
 
 
 def _num_samples(dataset: Any, name: str) -> int:
@@ -177,20 +185,6 @@ def _num_samples(dataset: Any, name: str) -> int:
             f"'{dataset.name.strip('/')}', found {dataset.dtype} of shape {dataset.shape}"
         )
     return int(dataset.shape[0])
-
-
-def _datasets(member: Any) -> Iterator[Any]:
-    if isinstance(member, _h5py().Group):
-        for key in sorted(member):
-            yield from _datasets(member[key])
-    else:
-        yield member
-
-
-def _read(member: Any) -> Nested:
-    if isinstance(member, _h5py().Group):
-        return [_read(member[key]) for key in sorted(member)]
-    return np.asarray(member[...])
 
 
 def _cached(name: str, folder: Path) -> Path:

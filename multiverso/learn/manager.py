@@ -9,9 +9,9 @@ from multiverso._local.cores import amount
 from multiverso._native.arguments import flag, integer, seconds
 from multiverso._session import Session
 from multiverso.learn._agreement import agreement, share, training_session
-from multiverso.learn._exchange import TrainingTables
 from multiverso.learn._history import History
-from multiverso.learn._input import InputError, argument_checks, names_of
+from multiverso.learn._input import InputError, as_input_error, names_of
+from multiverso.learn._tables import TrainingTables
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.model import ModelBuilder
@@ -122,7 +122,7 @@ class MPIManager:
         restore: str | Path | None = None,
         timeout: float = 3600.0,
     ) -> None:
-        with argument_checks():
+        with as_input_error():
             self.num_epochs = integer(num_epochs, "num_epochs", 1)
             self.num_masters = integer(num_masters, "num_masters", 1)
             self.checkpoint_interval = integer(checkpoint_interval, "checkpoint_interval", 1)
