@@ -41,9 +41,9 @@ def translated(text: str) -> tuple[str, str | None]:
     version = found[0] if found else "1 or 2"
     if version[0] not in "12":
         return text, None
-    problem = _translate(model) if version.startswith("2.") else ""
-    if problem is not None:
-        raise InputError(refusal(version, problem))
+    if not version.startswith("2."):
+        raise InputError(refusal(version, ""))
+    _translate(model, version)
     return json.dumps(model), version
 
 
@@ -55,8 +55,8 @@ def refusal(version: str, problem: str) -> str:
     )
 
 
-def _translate(model: dict[str, Any]) -> str | None:
-    """Translate a model of Keras 2 in place; return what in it cannot be translated, or None."""
+def _translate(model: dict[str, Any], version: str) -> None:
+    """Translate a model of Keras 2 in place; raise InputError if it is impossible."""
     config = model["config"]
     if isinstance(config, list):  # The model is a Sequential of Keras 2.2.2 or before.
         config = {"name": "sequential", "layers": config}
@@ -68,11 +68,11 @@ def _translate(model: dict[str, Any]) -> str | None:
     for layer in layers:
         kind, options = layer["class_name"], layer["config"]
         if kind not in _LAYERS:
-            return f" with a layer {str(kind)!r:.40}"
+            raise InputError(refusal(version, f" with a layer {str(kind)!r:.40}"))
         activation = options.get("activation")
         # The slope of hard_sigmoid has changed. An object has more options than a name.
         if activation == "hard_sigmoid" or isinstance(activation, dict):
-            return f" with the activation {activation!r:.40}"
+            raise InputError(refusal(version, f" with the activation {activation!r:.40}"))
         shape = options.pop("batch_input_shape", None)
         if kind == "InputLayer":
             names = ("name", "dtype", "sparse")
@@ -84,4 +84,3 @@ def _translate(model: dict[str, Any]) -> str | None:
         layer.update(module="keras.layers", registered_name=None, config=options)
     name = _MODELS[model["class_name"]]
     model.update(class_name=name, module="keras", registered_name=None, config=config)
-    return None
