@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from multiverso._extras import BACKENDS
-from multiverso._local.cores import thread_variables
+from multiverso._local.cores import Cores, thread_variables
 from multiverso._mpi.mpirun import allowed_cores
 from multiverso.learn._input import InputError
 
@@ -36,7 +36,8 @@ def choose_backend(wanted: str | None = None) -> str:
     chosen = wanted or os.environ.get("KERAS_BACKEND")
     if not chosen:
         configured = _configured_backend()
-        chosen = configured if configured in installed else next(iter(installed), None)
+        # The sort keeps the others in the order of BACKENDS.
+        chosen = next(iter(sorted(installed, key=lambda name: name != configured)), None)
     if chosen is None or chosen not in installed:
         raise InputError(
             f"the backend of Keras: expected {chosen or 'one of ' + ', '.join(BACKENDS)}, found "
@@ -48,22 +49,20 @@ def choose_backend(wanted: str | None = None) -> str:
     return chosen
 
 
-def _configured_backend() -> str | None:
+def _configured_backend() -> object:
     """Return the backend that Keras' configuration file names, or None."""
     home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
-        backend = json.loads((home / "keras.json").read_text("utf-8")).get("backend")
+        return json.loads((home / "keras.json").read_text("utf-8")).get("backend")
     except (OSError, ValueError, AttributeError):
         return None
-    return backend if isinstance(backend, str) else None
 
 
 def choose_threads(local_workers: int) -> None:
     """Give each worker of this host its share of the cores, unless the user has set the threads."""
-    cores = os.cpu_count() or 1
-    allowed = allowed_cores()
     # A launcher that binds ranks to cores has divided the cores already.
-    threads = allowed if allowed < cores else max(1, allowed // max(1, local_workers))
+    is_divided = allowed_cores() < (os.cpu_count() or 1)
+    threads = Cores.find().threads(1 if is_divided else max(1, local_workers))
     os.environ.update(thread_variables(threads))
 
 

@@ -154,13 +154,9 @@ class Algo:
         if mode != "diloco" and (self.fragments > 1 or weight is not None):
             name = "fragments" if self.fragments > 1 else "weight"
             raise InputError(f"{name}: expected mode 'diloco', received {mode!r}")
-        self.optimizer = (
-            None if self.elastic and optimizer is None else server_optimizer(optimizer, options)
-        )
-        if self.optimizer is None and options:
-            raise InputError(
-                f"optimizer: expected a name with the options {', '.join(options)}, received None"
-            )
+        # Without a name, options are an error even if the mode needs no optimizer.
+        is_without = self.elastic and optimizer is None and not options
+        self.optimizer = None if is_without else server_optimizer(optimizer, options)
 
     @property
     def elastic(self) -> bool:
@@ -262,7 +258,8 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
     """
     if not isinstance(name, str) or name.lower() not in _KERAS_OPTIMIZERS:
         names = ", ".join(_KERAS_OPTIMIZERS)
-        raise InputError(f"optimizer: expected one of {names}, received {name!r}")
+        given = f"{name!r} with options {', '.join(options)}" if options else repr(name)
+        raise InputError(f"optimizer: expected one of {names}, received {given}")
     updater = name.lower()
     options = {key: value for key, value in options.items() if value is not None}
     if "lr" in options:  # It is the name in old versions of Keras.

@@ -92,8 +92,7 @@ class Data:
             yield batch
 
     def _load_files(self) -> Iterator[tuple[Nested, ...]]:
-        for name in self.file_names:
-            yield self.load_data(name)
+        return map(self.load_data, self.file_names)
 
     def load_data(self, file_name: str) -> tuple[Nested, ...]:
         """Return features and labels of one file.

@@ -132,7 +132,13 @@ class H5Data(Data):
                         f"cannot use {name}: expected arrays in its group '{key}', found none"
                     )
                 for dataset in datasets:
-                    sizes[dataset.name.strip("/")] = _num_samples(dataset, name)
+                    own_key = dataset.name.strip("/")
+                    if not dataset.shape or dataset.dtype.kind not in "biuf":
+                        raise InputError(
+                            f"cannot use {name}: expected numbers with one row for each sample in "
+                            f"'{own_key}', found {dataset.dtype} of shape {dataset.shape}"
+                        )
+                    sizes[own_key] = dataset.shape[0]
                     shapes.append(dataset.shape[1:])
         if len(set(sizes.values())) > 1:
             found = ", ".join(f"{size} in '{key}'" for key, size in sizes.items())
@@ -165,26 +171,14 @@ def _opened(path: str | Path, name: str) -> Iterator[Any]:
         raise InputError(f"cannot read {name}{reason}") from error
 
 
-def _datasets(file: Any, key: str, name: str) -> Nested:
-    """Return the dataset `key` of the file `name`, or the nested lists of those of a group."""
-    if key not in file:
-        found = ", ".join(sorted(file)[:8]) or "nothing"
+def _datasets(group: Any, key: str, name: str) -> Nested:
+    """Return a dataset of the file `name`, or of a group the list of its datasets and groups."""
+    if key not in group:
+        found = ", ".join(sorted(group)[:8]) or "nothing"
         raise InputError(f"cannot use {name}: expected a dataset or group '{key}', found {found}")
-    return _members(file[key])
-
-
-def _members(member: Any) -> Nested:
+    member = group[key]
     is_group = isinstance(member, _h5py().Group)
-    return [_members(member[key]) for key in sorted(member)] if is_group else member
-
-
-def _num_samples(dataset: Any, name: str) -> int:
-    if dataset.shape is None or not dataset.shape or dataset.dtype.kind not in "biuf":
-        raise InputError(
-            f"cannot use {name}: expected numbers with one row for each sample in "
-            f"'{dataset.name.strip('/')}', found {dataset.dtype} of shape {dataset.shape}"
-        )
-    return int(dataset.shape[0])
+    return [_datasets(member, each, name) for each in sorted(member)] if is_group else member
 
 
 def _cached(name: str, folder: Path) -> Path:
