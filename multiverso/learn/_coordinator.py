@@ -4,17 +4,15 @@ import logging
 import math
 import warnings
 from collections import deque
-from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import keras
 from tqdm import tqdm
 
-from multiverso.learn._agreement import share
 from multiverso.learn._history import History, write_json
+from multiverso.learn._messages import Orders, Report, share
 from multiverso.learn._replica import data_with, prepare, unpack, validation_replica
-from multiverso.learn._reports import Orders, Report
 from multiverso.learn._tables import TrainingTables
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ class Coordinator:
     def __init__(self, settings: "MPIManager", num_workers: int) -> None:
         self._settings = settings
         self._num_workers = num_workers
-        self._synchronous = settings.synchronous
         self._samples_per_epoch = data_with(settings, settings.train_list).count_data()
         data, model, batch = prepare(settings, settings.val_list or settings.train_list, 0)
         has_validation = settings.val_list and settings.algo.validate_every != 0
@@ -49,7 +46,7 @@ class Coordinator:
         self._workers_past_first: set[int] = set()
         self._num_done = 0  # The number of workers that have ended all epochs.
         self._validation_metrics: dict[str, float] = {}
-        self._validated_at = 0  # The total number of updates at the last validation.
+        self._new_updates = 0  # Since the last validation.
 
     def begin(self, tables: TrainingTables, epochs: range) -> None:
         """Call the callbacks before training, so that their changes apply to the first batch.
@@ -59,7 +56,7 @@ class Coordinator:
         self._tables = tables
         self._epochs, self._epoch = epochs, epochs.start
         self.orders = Orders(ended_epochs=epochs.start)
-        self.history = History(epochs.start)
+        self._history = History(epochs.start)
         model = self.replica.model
         self._callbacks = keras.callbacks.CallbackList(
             self._settings.callbacks, model=model, verbose=0, epochs=epochs.stop, steps=None
@@ -88,9 +85,8 @@ class Coordinator:
 
     def _take_turn(self) -> None:
         """Share the orders with the other ranks, and get the reports of the workers there."""
-        reports_of_ranks = share(asdict(self.orders))[1:]
         # The reports of all workers arrive at once: let the first of each be first.
-        for reports in zip_longest(*reports_of_ranks):
+        for reports in zip_longest(*share(self.orders)[1:]):
             self._received.extend(
                 (rank, Report(**report)) for rank, report in enumerate(reports, 1) if report
             )
@@ -103,21 +99,22 @@ class Coordinator:
             self._end_epoch()
         self.orders.end = self._num_done == self._num_workers
 
-    def end(self, totals_of_ranks: list[dict[str, Any] | None]) -> None:
-        """Add the totals of the workers to the history, and call the callbacks after training."""
+    def end(self, totals_of_ranks: list[dict[str, Any] | None]) -> History:
+        """Add the totals of the workers to the history, call the callbacks, and return it."""
         for rank, totals in enumerate(totals_of_ranks):
             if totals is not None:
-                self.history.add_worker(rank, totals)
+                self._history.add_worker(rank, totals)
         if self._settings.profile is not None:
-            write_json(self._settings.profile, self.history.trace())
-        self._callbacks.on_train_end(
-            {name: values[-1] for name, values in self.history.metrics.items()}
-        )
+            write_json(self._settings.profile, self._history.trace())
+        last = {name: values[-1] for name, values in self._history.metrics.items()}
+        self._callbacks.on_train_end(last)
+        return self._history
 
     def _count(self, rank: int, report: Report) -> None:
         self._reports.append(report)
         self._total_samples += report.samples
         self._total_updates += report.updates
+        self._new_updates += report.updates
         if rank not in self._workers_past_first:
             self._first_epoch_samples += report.samples
         if report.ended_epoch:
@@ -126,15 +123,14 @@ class Coordinator:
         if self._samples_per_epoch is None and len(self._workers_past_first) == self._num_workers:
             self._samples_per_epoch = self._first_epoch_samples
         running = self._num_workers - self._num_done
-        shown = {**_rounded(self._mean_metrics()), "workers": running}
-        self._progress.set_postfix(shown, refresh=False)
+        self._progress.set_postfix({**self._mean_metrics(), "workers": running}, refresh=False)
         self._progress.update(report.samples)
         every = self._settings.algo.validate_every
-        if every and not self._synchronous and self._total_updates - self._validated_at >= every:
+        if every and not self._settings.synchronous and self._new_updates >= every:
             self._validate()
 
     def _epoch_is_over(self) -> bool:
-        if self._synchronous:
+        if self._settings.synchronous:
             return sum(report.ended_epoch for report in self._reports) == self._num_workers
         if self._num_done == self._num_workers:
             return True
@@ -158,20 +154,18 @@ class Coordinator:
         last = self._epoch == self._epochs.stop - 1
         self._tables.fetch(self.replica)
         every = self._settings.algo.validate_every
-        new_updates = self._total_updates - self._validated_at
-        if every is None or new_updates >= every or (last and new_updates > 0):
+        if every is None or self._new_updates >= every or (last and self._new_updates > 0):
             self._validate()
         logs.update({f"val_{name}": value for name, value in self._validation_metrics.items()})
         self._validation_metrics = {}
         samples = sum(report.samples for report in self._reports)
         updates = sum(report.updates for report in self._reports)
-        self.history.add_epoch(self._epoch, samples, updates, dict(logs))
-        shown = _rounded(logs)
-        self._progress.set_postfix(shown)
+        self._history.add_epoch(self._epoch, samples, updates, dict(logs))
+        self._progress.set_postfix(logs)
         self._progress.close()
-        text = " ".join(f"{name} {value}" for name, value in shown.items())
+        text = " ".join(f"{name} {value:.4f}" for name, value in logs.items())
         name = f"epoch {self._epoch + 1}/{self._epochs.stop}"
-        _log.info("%s, %.1f s: %s", name, self.history.seconds, text)
+        _log.info("%s, %.1f s: %s", name, self._history.seconds, text)
         self._callbacks.on_epoch_end(self._epoch, logs)
         self._reports = []
         self._epoch += 1
@@ -181,9 +175,8 @@ class Coordinator:
         if self._settings.checkpoint is not None and is_due:
             self.orders.save = self._epoch
             self._take_turn()
-        if is_stopped and not last:
-            self.orders.stop = True
-        elif not last:
+        self.orders.stop = is_stopped
+        if not (is_stopped or last):
             self._begin_epoch()
         self.orders.ended_epochs = self._epoch
 
@@ -215,8 +208,8 @@ class Coordinator:
                 callbacks=self._callbacks,
             )
         self._validation_metrics = {name: float(value) for name, value in results.items()}
-        self._validated_at = self._total_updates
-        self.history.add_validation(self._epoch, self._total_updates, self._validation_metrics)
+        self._new_updates = 0
+        self._history.add_validation(self._epoch, self._total_updates, self._validation_metrics)
 
     def _pass_on_learning_rate(self) -> None:
         """If a callback has set the learning rate, set that of the optimizers that train."""
@@ -230,7 +223,3 @@ class Coordinator:
         else:
             for table in self._tables.parameters:
                 table.set_option(learning_rate=rate)
-
-
-def _rounded(metrics: dict[str, float]) -> dict[str, str]:
-    return {name: f"{value:.4f}" for name, value in metrics.items()}

@@ -1,14 +1,16 @@
-"""The history of a training, which the command writes as JSON: metrics, counts and times."""
+"""The histories of trainings: metrics, counts and times, which the command writes and plots."""
 
 import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from multiverso._extras import needs
 from multiverso._version import __version__
+from multiverso.learn._input import as_input_error, read_text
 
 #: An activity, its start in Unix time, and its length in seconds.
 Event = tuple[str, float, float]
@@ -69,7 +71,7 @@ class History:
         self.staleness: Counter[int] = Counter()
         self.first_epoch = first_epoch
         self._events: dict[int, list[Event]] = {}
-        self._start = self._epoch_start = time.perf_counter()
+        self._start = time.perf_counter()
 
     @property
     def seconds(self) -> float:
@@ -78,19 +80,18 @@ class History:
 
     def add_epoch(self, epoch: int, samples: int, updates: int, logs: dict[str, float]) -> None:
         """Record an epoch that has ended."""
-        now = time.perf_counter()
-        seconds = now - self._epoch_start
+        now = self.seconds
+        seconds = now - (self.epochs[-1]["time"] if self.epochs else 0.0)
         self.epochs.append(
             {
                 "epoch": epoch + 1,
                 "seconds": seconds,
-                "time": now - self._start,
+                "time": now,
                 "samples": samples,
                 "updates": updates,
                 "samples_per_second": samples / seconds if seconds > 0 else None,
             }
         )
-        self._epoch_start = now
         for name in logs:
             self.metrics.setdefault(name, [None] * (len(self.epochs) - 1))
         for name, values in self.metrics.items():
@@ -148,3 +149,110 @@ def write_json(path: Path, value: Any) -> None:
     unfinished = path.with_name(f".{path.name}.tmp")
     unfinished.write_text(text + "\n", "utf-8")
     unfinished.replace(path)
+
+
+def plot(histories: Sequence[str], output: str) -> list[Path]:
+    """Draw four plots, each with all histories, and return the paths of the plots.
+
+    The plots are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
+    ``staleness.png``. If no history has an accuracy, the first two show the loss.
+
+    `histories` are the paths of JSON files that ``multiverso-learn train`` has written. The folder
+    `output` is created if needed. Raises InputError if a file or the folder cannot be used.
+    """
+    history_of_path = {path: _load(path) for path in dict.fromkeys(histories)}
+    with needs("multiverso-learn plot", matplotlib="learn"):
+        # The import takes long, so unusable histories are reported before it.
+        from matplotlib.figure import Figure
+
+    folder = Path(output)
+    with as_input_error(f"cannot create the folder {folder}", OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    metric = _plotted_metric(history_of_path.values())
+    written = []
+    for name, x_label, y_label in (
+        ("accuracy_by_epoch", "epoch", metric),
+        ("accuracy_by_time", "seconds", metric),
+        ("time_by_epoch", "epoch", "seconds per epoch"),
+        ("staleness", "staleness (updates by other workers)", "share of updates"),
+    ):
+        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        axes = figure.add_subplot()
+        for index, (label, history) in enumerate(_labeled(history_of_path).items()):
+            color = f"C{index % 10}"  # matplotlib's names of its ten default colors
+            if name.startswith("accuracy"):
+                _draw_curves(axes, label, history, metric, name.removeprefix("accuracy_by_"), color)
+                continue
+            if name == "staleness":
+                x, heights = _staleness(history)
+            else:
+                x, heights = _column(history, "epoch"), _column(history, "seconds")
+            width = 0.8 / len(history_of_path)  # Neighboring x are 1 apart: a fifth is left free.
+            shift = (index - (len(history_of_path) - 1) / 2) * width
+            axes.bar([center + shift for center in x], heights, width, color=color, label=label)
+        if name == "time_by_epoch":
+            axes.margins(y=0.25)  # room for the legend above the bars
+        axes.set(xlabel=x_label, ylabel=y_label, axisbelow=True)
+        axes.grid(visible=True, alpha=0.3)
+        if name != "accuracy_by_time":
+            axes.locator_params(axis="x", integer=True)
+        axes.legend(fontsize="small")
+        path = folder / f"{name}.png"
+        figure.savefig(path, dpi=150)
+        written.append(path)
+    return written
+
+
+def _draw_curves(axes: Any, label: str, history: Any, metric: str, x_key: str, color: str) -> None:
+    """Draw the metric by `x_key`, "epoch" or "time": dashed for training, solid for validation."""
+    for prefix, style in (("", "--"), ("val_", "-")):
+        if values := history["history"].get(prefix + metric):
+            # The lists of an edited history may differ in length; the common part is drawn.
+            points = zip(_column(history, x_key), values, strict=False)
+            drawn = [(x, value) for x, value in points if value is not None]
+            axes.plot(
+                [x for x, _ in drawn],
+                [value for _, value in drawn],
+                style,
+                color=color,
+                marker="o",
+                markersize=3 + 2 * bool(prefix),
+                linewidth=1 + 0.5 * bool(prefix),
+                label=f"{label}, {'validation' if prefix else 'training'}",
+            )
+
+
+def _column(history: Any, key: str) -> list[float]:
+    return [epoch[key] for epoch in history["epochs"]]
+
+
+def _staleness(history: Any) -> tuple[list[float], list[float]]:
+    """Return each staleness that occurs, and its share of the updates."""
+    counts = sorted((int(staleness), count) for staleness, count in history["staleness"].items())
+    total = sum(count for _, count in counts) or 1
+    return [staleness for staleness, _ in counts], [count / total for _, count in counts]
+
+
+def _plotted_metric(histories: Any) -> str:
+    names = [name for history in histories for name in history["history"]]
+    return next((name for name in names if "accuracy" in name and name[:4] != "val_"), "loss")
+
+
+def _labeled(history_of_path: dict[str, Any]) -> dict[str, Any]:
+    """Return the histories by their labels: short names if these are unique, else the paths."""
+    names = [Path(path).stem.removesuffix("_history") for path in history_of_path]
+    labels = names if len(set(names)) == len(names) else list(history_of_path)
+    return dict(zip(labels, history_of_path.values(), strict=True))
+
+
+def _load(path: str) -> Any:
+    text = read_text(path)
+    wanted = "a history that multiverso-learn train has written"
+    with as_input_error(f"cannot use {path}: expected {wanted}"):
+        history = json.loads(text)
+        # This is what the plots use; the error of the first part that is missing names it.
+        _plotted_metric([history])
+        _staleness(history)
+        for key in ("epoch", "time", "seconds"):
+            sum(_column(history, key))
+    return history

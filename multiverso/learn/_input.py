@@ -59,9 +59,5 @@ def names_of(files: Any, what: str) -> list[str]:
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the content of a UTF-8 text file; raise InputError if it cannot be read."""
-    with as_input_error(f"cannot read {path}", OSError):
-        data = Path(path).read_bytes()
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}: it is not a text file in UTF-8") from error
+    with as_input_error(f"cannot read {path} as text in UTF-8", OSError, UnicodeDecodeError):
+        return Path(path).read_text("utf-8")

@@ -7,8 +7,11 @@ from typing import Any, Final, NoReturn
 
 from multiverso._commands._argument_types import integer
 from multiverso._extras import BACKENDS
-from multiverso.learn._input import InputError
+from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import WEIGHTS, WIRES
+
+#: A metric, "<" or ">", and a number.
+Condition = tuple[str, str, float]
 
 #: Metrics that Keras 3 has renamed.
 _METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
@@ -136,44 +139,33 @@ def _refuse(advice: str, value: str) -> NoReturn:
 def options_of(arguments: list[str]) -> dict[str, float | bool]:
     """Return the options in arguments such as ``momentum=0.9,nesterov=true``."""
     options: dict[str, float | bool] = {}
-    for assignment in map(str.strip, ",".join(arguments).split(",")):
+    for assignment in filter(None, map(str.strip, ",".join(arguments).split(","))):
         name, _, value = assignment.partition("=")
-        if not assignment:
-            continue
-        if value.lower() in ("true", "false"):
-            options[name] = value.lower() == "true"
-            continue
-        try:
-            options[name] = float(value)
-        except ValueError as error:
-            raise InputError(
-                f"--optimizer-params: expected NAME=NUMBER, received {assignment!r}"
-            ) from error
+        is_flag = value.lower() in ("true", "false")
+        wanted = "--optimizer-params: expected NAME=NUMBER"
+        with as_input_error(f"{wanted}, received {assignment!r}", ValueError):
+            options[name] = value.lower() == "true" if is_flag else float(value)
     return options
 
 
-def patience(text: str | None) -> tuple[str, str, int] | None:
-    """Return (metric, "<" or ">", epochs), given ``val_loss,<,4`` or, short for it, ``4``."""
+def condition(option: str, text: str | None, number: type[int | float]) -> Condition | None:
+    """Return the condition in the text of an option, for instance ``val_accuracy,>,0.97``.
+
+    If the number is one of epochs, an int, it may stand alone: ``4`` is short for ``val_loss,<,4``.
+    """
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) == 1:
+    if len(parts) == 1 and number is int:
         parts = ["val_loss", "<", parts[0]]
     # In mpi_learn ~< means "less than before, on average"; here it means the same as <.
-    if len(parts) == 3 and parts[1].lstrip("~") in ("<", ">") and parts[2].isdigit():
-        return _METRICS.get(parts[0], parts[0]), parts[1].lstrip("~"), int(parts[2])
-    raise InputError(f"--early-stopping: expected N or METRIC,<,N or METRIC,>,N, received {text!r}")
-
-
-def target(text: str | None) -> tuple[str, str, float] | None:
-    """Return (metric, "<" or ">", value), given for instance ``val_accuracy,>,0.97``."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) == 3 and parts[1] in ("<", ">"):
+    if len(parts) == 3 and parts[1].lstrip("~") in ("<", ">"):
         with contextlib.suppress(ValueError):
-            return _METRICS.get(parts[0], parts[0]), parts[1], float(parts[2])
-    raise InputError(f"--target-metric: expected METRIC,<,X or METRIC,>,X, received {text!r}")
+            value = number(parts[2])
+            if number is float or value >= 0:
+                return _METRICS.get(parts[0], parts[0]), parts[1].lstrip("~"), value
+    wanted = "N or METRIC,<,N or METRIC,>,N" if number is int else "METRIC,<,X or METRIC,>,X"
+    raise InputError(f"{option}: expected {wanted}, received {text!r}")
 
 
 def _mode(text: str) -> str:

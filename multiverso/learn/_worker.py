@@ -3,17 +3,15 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.learn._agreement import share
 from multiverso.learn._history import ActivityTimer
+from multiverso.learn._messages import Orders, Report, Reports, share
 from multiverso.learn._replica import Batch, prepare, training_replica
-from multiverso.learn._reports import Orders, Report, Reports
 from multiverso.learn._tables import TrainingTables
 from multiverso.learn.data import length_of
 
@@ -70,7 +68,7 @@ class Worker:
         """
 
         def take_turn(mine: list[Report]) -> Orders:
-            orders = Orders(**share([asdict(report) for report in mine])[0])
+            orders = Orders(**share(mine)[0])
             tables.save(orders.save)
             return orders
 
@@ -90,7 +88,8 @@ class Worker:
                 if self._obey():
                     break
             self._report(done=True)
-            self._wait_for(lambda orders: orders.end)
+            with self._timer.measure("waiting"):
+                self._reports.wait_for(lambda orders: orders.end)
         return {
             "samples": self._total_samples,
             "seconds": self._timer.seconds,
@@ -108,7 +107,8 @@ class Worker:
                 self._report()
         self._report(ended_epoch=True)
         if self._synchronous:
-            self._wait_for(lambda orders: orders.ended_epochs > epoch)
+            with self._timer.measure("waiting"):
+                self._reports.wait_for(lambda orders: orders.ended_epochs > epoch)
 
     def _compute(self, batches: Iterator[Batch]) -> tuple[int, Array | None]:
         """Train until the next exchange is due; return the number of samples and the mean gradient.
@@ -231,10 +231,6 @@ class Worker:
         self._total_updates += updates
         self._samples = 0
         self._last_report = time.monotonic()
-
-    def _wait_for(self, condition: Callable[[Orders], bool]) -> None:
-        with self._timer.measure("waiting"):
-            self._reports.wait_for(condition)
 
     def _obey(self) -> bool:
         """Follow the orders of the master; return whether this worker is to stop."""

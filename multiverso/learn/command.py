@@ -12,15 +12,15 @@ from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
 from multiverso._local.cores import amount
 from multiverso._local.job import find_local_job
 from multiverso._mpi.launcher import find_launcher
-from multiverso._native.arguments import seconds
+from multiverso._native.arguments import between, seconds
 from multiverso._version import __version__
 from multiverso.devices import idle_gpus
 from multiverso.errors import LauncherError, MultiversoError
 from multiverso.learn import _options
-from multiverso.learn._agreement import StoppedError, agreement, training_session
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
-from multiverso.learn._history import write_json
+from multiverso.learn._history import plot, write_json
 from multiverso.learn._input import InputError, as_input_error, read_text
+from multiverso.learn._messages import StoppedError, agreement, training_session
 from multiverso.learn.algo import Algo
 from multiverso.learn.h5data import H5Data
 from multiverso.learn.manager import MPIManager
@@ -138,8 +138,6 @@ def _run(
 
 
 def _plot(parsed: argparse.Namespace) -> None:
-    from multiverso.learn._plot import plot
-
     for path in plot(parsed.histories, parsed.output):
         sys.stdout.write(f"wrote {path}\n")
 
@@ -154,8 +152,8 @@ def _train(parsed: argparse.Namespace) -> None:
         with agreement():
             require("multiverso-learn train", **LEARN)
             train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
-            patience = _options.patience(parsed.early_stopping)
-            target = _options.target(parsed.target_metric)
+            patience = _options.condition("--early-stopping", parsed.early_stopping, int)
+            target = _options.condition("--target-metric", parsed.target_metric, float)
             num_workers = max(session.size - 1, 1)
             algo = _make_algo(parsed, num_workers)
             choose_backend(parsed.backend)
@@ -228,11 +226,9 @@ def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
         if parsed.mode == "diloco":  # The paper uses these optimizers.
             parsed.optimizer = "nesterov"
             options.setdefault("learning_rate", 0.7)
-    if not 0 <= parsed.elastic_force <= num_workers:
-        raise InputError(
-            f"--elastic-force: expected a number from 0 to {num_workers}, the number of workers, "
-            f"received {parsed.elastic_force:g}"
-        )
+    with as_input_error():
+        force = f"--elastic-force of {amount(num_workers, 'worker')}"
+        between(parsed.elastic_force, force, 0, num_workers)
     return Algo(
         None if elastic else parsed.optimizer,
         loss=parsed.loss,
@@ -253,7 +249,7 @@ def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
 
 
 def _stopping_callbacks(
-    patience: tuple[str, str, int] | None, target: tuple[str, str, float] | None
+    patience: _options.Condition | None, target: _options.Condition | None
 ) -> list[Any]:
     import keras
 
@@ -281,12 +277,11 @@ def _files_in(path: str) -> list[str]:
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not (name := line.strip()):
             continue
-        beside_list = Path(path).parent / name
-        if not Path(name).is_file():
-            if not beside_list.is_file():
-                raise InputError(f"line {number} of {path}: no such file: {name}")
-            name = str(beside_list)
-        names.append(name)
+        places = (Path(name), Path(path).parent / name)
+        found = next((str(place) for place in places if place.is_file()), None)
+        if found is None:
+            raise InputError(f"line {number} of {path}: no such file: {name}")
+        names.append(found)
     if not names:
         raise InputError(f"the list {path}: expected names of files, found none")
     return names

@@ -3,21 +3,18 @@
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multiverso._local.cores import amount
 from multiverso._native.arguments import flag, integer, seconds
 from multiverso._session import Session
-from multiverso.learn._agreement import agreement, share, training_session
 from multiverso.learn._history import History
 from multiverso.learn._input import InputError, as_input_error, names_of
+from multiverso.learn._messages import agreement, share, training_session
 from multiverso.learn._tables import TrainingTables
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.model import ModelBuilder
-
-if TYPE_CHECKING:
-    from multiverso.learn._coordinator import Coordinator  # It would import Keras.
 
 __all__ = ["MPIManager"]
 
@@ -168,14 +165,10 @@ class MPIManager:
                     "groups of workers, because all ranks serve the parameters",
                     self.num_masters,
                 )
-            master = self._train(session)
-        if master is None:
-            return None
-        self.model, self.outcome = master.replica.model, master.history
-        return self.outcome.metrics
+            return self._train(session)
 
-    def _train(self, session: Session) -> "Coordinator | None":
-        """Train in a session; return the coordinator on the master."""
+    def _train(self, session: Session) -> dict[str, list[float | None]] | None:
+        """Train in a session; return the metrics on the master."""
         num_workers = max(session.size - 1, 1)
         is_master = session.rank == 0
         is_worker = not is_master or session.size == 1
@@ -209,9 +202,11 @@ class MPIManager:
             session.finish()  # Only the workers take part in lock-step rounds.
             master.coordinate()
         totals_of_ranks = share(totals)
-        if master is not None:
-            master.end(totals_of_ranks)
-        return master
+        if master is None:
+            return None
+        self.outcome = master.end(totals_of_ranks)
+        self.model = master.replica.model
+        return self.outcome.metrics
 
 
 def files_of_worker(files: list[str], worker: int, num_workers: int) -> list[str]:

@@ -32,8 +32,7 @@ if not MISSING:
         _options as options,
         command,
     )
-    from multiverso.learn._agreement import training_session
-    from multiverso.learn._reports import Orders, Report, Reports
+    from multiverso.learn._messages import Orders, Report, Reports, training_session
     from multiverso.learn.manager import files_of_worker
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -194,15 +193,22 @@ class TestCommand(FolderTestCase):
                 options.options_of([wrong])
 
     def test_parses_conditions_that_stop_a_training(self):
-        self.assertEqual(options.patience("4"), ("val_loss", "<", 4))
-        self.assertEqual(options.patience("val_acc,~>,2"), ("val_accuracy", ">", 2))
-        self.assertEqual(options.target("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
-        for wrong in ("", "a,b", "a,=,3", "a,<,b", "a,<,1.5"):
-            with self.subTest(wrong), self.assertRaisesRegex(InputError, "early-stopping"):
-                options.patience(wrong)
-        for wrong in ("", "1", "a,=,3", "a,<,b"):
-            with self.subTest(wrong), self.assertRaisesRegex(InputError, "target-metric"):
-                options.target(wrong)
+        early, target = "--early-stopping", "--target-metric"
+        for option, text, number, wanted in (
+            (early, "4", int, ("val_loss", "<", 4)),
+            (early, "val_acc,~>,2", int, ("val_accuracy", ">", 2)),
+            (target, "val_acc,>,0.97", float, ("val_accuracy", ">", 0.97)),
+            (target, "loss,<,-1", float, ("loss", "<", -1.0)),
+        ):
+            with self.subTest(text):
+                self.assertEqual(options.condition(option, text, number), wanted)
+        for option, number, texts in (
+            (early, int, ("", "a,b", "a,=,3", "a,<,b", "a,<,1.5", "a,<,-1")),
+            (target, float, ("", "1", "a,=,3", "a,<,b")),
+        ):
+            for wrong in texts:
+                with self.subTest(wrong), self.assertRaisesRegex(InputError, option):
+                    options.condition(option, wrong, number)
 
     def run_command(self, *arguments, **environ):
         """Run ``multiverso-learn``; return the exit code and the printed text."""
@@ -224,9 +230,9 @@ class TestCommand(FolderTestCase):
         for path, content in zip(files, contents, strict=True):
             Path(path).write_bytes(content)
         for given, words in (
-            (["m", "none.list", "none.list"], "cannot read none.list: No such file"),
+            (["m", "none.list", "none.list"], "cannot read none.list .*: No such file"),
             (["m", empty, "none.list"], "expected names of files, found none"),
-            (["m", binary, "none.list"], "not a text file"),
+            (["m", binary, "none.list"], "cannot read .*binary.list as text"),
             (["m", names, "none.list"], "line 1 of .*: no such file: none.h5"),
             (["m", good, good, "--batch", "0"], "--batch"),
             (["m", good, good, "--masters", "0"], "--masters"),

@@ -14,8 +14,7 @@ MISSING = [name for name in ("h5py", "matplotlib", "tqdm") if find_spec(name) is
 
 if not MISSING:
     from multiverso.learn import InputError
-    from multiverso.learn._history import ActivityTimer, History, write_json
-    from multiverso.learn._plot import plot
+    from multiverso.learn._history import ActivityTimer, History, plot, write_json
 
 SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
 TOTALS = {"samples": 20, "seconds": SECONDS, "events": [], "staleness": []}
