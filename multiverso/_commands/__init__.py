@@ -29,7 +29,7 @@ _MODULES: Final = ("run", "join", "top", "verify", "info", "doctor", "explain", 
 
 
 def _module(name: str) -> Any:
-    """Return a module of this package. Those that a command does not need would delay its start."""
+    """Return a module of this package, imported now: all together would delay each command."""
     return importlib.import_module(f"multiverso._commands.{name}")
 
 

@@ -12,14 +12,14 @@ from multiverso._local import processes, ranks
 from multiverso._local.cores import Share
 from multiverso._local.job import WorkerRange, joiner_variables
 
-#: A rank that fails within this many seconds of its start, and whose replacements do the same until
-#: there were this many failures in a row, has a script that cannot work. It is not replaced again.
-#: The time includes the imports of the script, which take long with large frameworks.
+#: If a rank and its replacements fail this many times in a row, each within this many seconds of
+#: its start, the script cannot work, and the rank is not replaced again. The time includes the
+#: imports of the script, which take long with large frameworks.
 _QUICK_SECONDS: Final = 30.0
 _MAX_QUICK_FAILURES: Final = 5
 
 #: The ends by these signals come from outside, so they do not count as failures of the script.
-_KILLS: Final = (-signal.SIGKILL, -signal.SIGTERM)
+_OUTSIDE_SIGNALS: Final = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 @dataclass
@@ -136,7 +136,7 @@ class ElasticJob:
         """Start and return the replacement of a rank that failed, if there can be one."""
         ended = _describe(process)
         is_quick = time.monotonic() - start.started < _QUICK_SECONDS
-        if process.returncode not in _KILLS:
+        if process.returncode not in _OUTSIDE_SIGNALS:
             start.quick_failures = start.quick_failures + 1 if is_quick else 0
         # Before the session is open, the other ranks wait for this one. After its end, nobody can
         # join.

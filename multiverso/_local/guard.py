@@ -70,7 +70,7 @@ def grace() -> float:
 
 
 def reap(children: Collection[int]) -> None:
-    """Forget processes that have ended and whose parent this guard has become.
+    """Reap ended processes that this guard has inherited, but not its own `children`.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from multiverso._mpi.launcher import without_rank
 #: Seconds between two looks at the processes.
 _INTERVAL: Final = 0.02
 #: What a rank gets of the cores if nobody has divided them.
-_WHATEVER_IS_THERE: Final = Share()
+_UNLIMITED: Final = Share()
 
 #: What `watch` does when ranks have ended; see there.
 Reaction: TypeAlias = Callable[
@@ -62,7 +62,7 @@ def _begin(share: Share) -> None:
 def start(
     program: Sequence[str],
     variables: Mapping[str, str],
-    share: Share = _WHATEVER_IS_THERE,
+    share: Share = _UNLIMITED,
     *,
     reads_input: bool = False,
 ) -> subprocess.Popen[bytes]:
@@ -73,7 +73,7 @@ def start(
         env=environment({**share.variables, **variables}),
         stdin=None if reads_input else subprocess.DEVNULL,
         start_new_session=True,
-        # It is safe, because this process has one thread.
+        # preexec_fn is safe here, because the guard, which runs this code, has one thread.
         preexec_fn=functools.partial(_begin, share),
     )
 
@@ -87,7 +87,7 @@ def variables_of_job(size: int) -> list[dict[str, str]]:
 def start_all(
     program: Sequence[str],
     ranks: Iterable[Mapping[str, str]],
-    shares: Iterable[Share] = itertools.repeat(_WHATEVER_IS_THERE),
+    shares: Iterable[Share] = itertools.repeat(_UNLIMITED),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start ranks, given by their variables. As under mpirun, only the first reads the input."""
     for index, (variables, share) in enumerate(zip(ranks, shares, strict=False)):

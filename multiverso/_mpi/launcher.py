@@ -62,7 +62,7 @@ class Launcher(NamedTuple):
         return "openmpi" if self.starts_open_mpi else "mpich"
 
 
-_SOME: Final = "an MPI launcher"
+_UNKNOWN_LAUNCHER: Final = "an MPI launcher"
 
 #: The launchers. The first that has started a process counts: ranks of an mpirun that starts them
 #: through Slurm have the variables of both, and srun can set PMI_SIZE.
@@ -94,16 +94,16 @@ LAUNCHERS: Final = (
         local_rank=("SLURM_LOCALID",),
     ),
     Launcher(
-        _SOME,
+        _UNKNOWN_LAUNCHER,
         found_by=("PMI_SIZE",),
         size="PMI_SIZE",
         rank="PMI_RANK",
         # The first is that of MVAPICH, the second that of Cray PALS.
         local_rank=("MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
     ),
-    Launcher(_SOME, found_by=("PMI_RANK",), rank="PMI_RANK"),
-    Launcher(_SOME, found_by=("PMIX_RANK",), rank="PMIX_RANK"),
-    Launcher(_SOME, found_by=("MPI_LOCALNRANKS",), starts_open_mpi=False),
+    Launcher(_UNKNOWN_LAUNCHER, found_by=("PMI_RANK",), rank="PMI_RANK"),
+    Launcher(_UNKNOWN_LAUNCHER, found_by=("PMIX_RANK",), rank="PMIX_RANK"),
+    Launcher(_UNKNOWN_LAUNCHER, found_by=("MPI_LOCALNRANKS",), starts_open_mpi=False),
 )
 
 #: The variables with the index of a process on its host. That of srun comes last: where an mpirun

@@ -17,13 +17,13 @@ DTYPES: Final[dict[int, np.dtype[Any]]] = {
 }
 
 #: The inverse of `DTYPES`.
-CODES: Final[dict[np.dtype[Any], int]] = {dtype: code for code, dtype in DTYPES.items()}
+TABLE_CODES: Final[dict[np.dtype[Any], int]] = {dtype: code for code, dtype in DTYPES.items()}
 
 #: The names of the types of 16 bits in which a table can store float32 values, by code.
 _HALVES: Final = {capi.MV_FLOAT16: "float16", capi.MV_BFLOAT16: "bfloat16"}
 
 #: The dtypes of arrays that can be aggregated but are no dtypes of tables, by code.
-_OF_ARRAYS: Final[dict[int, np.dtype[Any]]] = {
+_ARRAY_ONLY: Final[dict[int, np.dtype[Any]]] = {
     capi.MV_FLOAT16: np.dtype(np.float16),
     capi.MV_INT8: np.dtype(np.int8),
     capi.MV_INT16: np.dtype(np.int16),
@@ -32,14 +32,14 @@ _OF_ARRAYS: Final[dict[int, np.dtype[Any]]] = {
 }
 
 #: The codes of all dtypes of arrays except bfloat16, which is a dtype of another package.
-ARRAY_CODES: Final = {**CODES, **{dtype: code for code, dtype in _OF_ARRAYS.items()}}
+ARRAY_CODES: Final = {**TABLE_CODES, **{dtype: code for code, dtype in _ARRAY_ONLY.items()}}
 
 #: The dtype of the table that keeps a model's parameters, by the name of the parameters' dtype.
 #: Half precision is summed in float32. bfloat16 is a dtype of the package ml_dtypes.
 TABLE_DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "float16": np.dtype(np.float32),
     "bfloat16": np.dtype(np.float32),
-    **{dtype.name: dtype for dtype in CODES},
+    **{dtype.name: dtype for dtype in TABLE_CODES},
 }
 
 
@@ -107,9 +107,9 @@ def table_dtype(dtype: object) -> TableDtype:
         for code, name in _HALVES.items():
             if given.name == name and given.isnative:
                 return TableDtype(code, given, DTYPES[capi.MV_FLOAT32])
-        if given in CODES:
-            return TableDtype.of_code(CODES[given])
-    raise _wrong_dtype(dtype, [*map(str, CODES), *_HALVES.values()])
+        if given in TABLE_CODES:
+            return TableDtype.of_code(TABLE_CODES[given])
+    raise _wrong_dtype(dtype, [*map(str, TABLE_CODES), *_HALVES.values()])
 
 
 def array_code(dtype: np.dtype[Any]) -> int:

@@ -20,8 +20,8 @@ _log = logging.getLogger("multiverso")
 _logged: Final[set[str]] = set()
 
 
-def raw_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Communicator | None]:
-    """Return the options for the library, and the communicator, which they refer to."""
+def resolve_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Communicator | None]:
+    """Choose the transport; return the library's options, and the communicator in them, if any."""
     raw = capi.MV_SessionOptions()
     checked.MV_SessionOptionsInit(byref(raw))
     raw.mode = options.mode

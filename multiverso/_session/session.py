@@ -24,7 +24,7 @@ from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
 from multiverso._session import leaving
 from multiverso._session.membership import Membership, membership_of, watch
-from multiverso._session.opening import open_handle, raw_options, warn_of_crowding
+from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding
 from multiverso._session.options import ReduceOp, SessionOptions
 from multiverso.errors import StateError
 
@@ -100,7 +100,7 @@ class Session:
     """
 
     def __init__(self, options: SessionOptions) -> None:
-        raw, communicator = raw_options(options)
+        raw, communicator = resolve_options(options)
         self.options = options
         self.closed = False
         self.forked = False

@@ -44,7 +44,8 @@ _INTERVAL: Final = 0.1
 #: The ways to start a process that `spawn` accepts, as `multiprocessing` names them.
 _METHODS: Final = ("spawn", "fork", "forkserver")
 
-#: What a process sends before it calls the function, and if it has left with the other ranks.
+#: What a process sends before it calls the function, and what it sends if it leaves with the other
+#: ranks.
 _STARTED: Final = "started"
 _LEFT: Final = "left"
 

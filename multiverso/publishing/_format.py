@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso.errors import PublicationError
+from multiverso.tables._live_table import BLOCK
 
 #: The number of this format, in the metadata and in `latest.json`.
 FORMAT: Final = 1
@@ -144,3 +145,23 @@ def damaged(path: str, reason: object) -> PublicationError:
     error = PublicationError(f"{path}: {reason}")
     error.path = path
     return error
+
+
+def element_numbers(counts: NDArray[Any], places: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Return the numbers of elements from their blocks and their places in them."""
+    blocks = -(-size // BLOCK)
+    if counts.dtype != np.uint32 or places.dtype != np.uint16 or counts.shape != (blocks,):
+        raise ValueError(f"expected the counts of {blocks} blocks, received {counts.shape}")
+    if places.shape != (int(counts.sum(dtype=np.int64)),):
+        raise ValueError(f"expected {counts.sum(dtype=np.int64)} places, received {places.shape}")
+    numbers: NDArray[np.int64] = np.repeat(np.arange(blocks) * BLOCK, counts) + places
+    if len(numbers) and (numbers[-1] >= size or (np.diff(numbers) <= 0).any()):
+        raise ValueError("expected places in ascending order, in the table")
+    return numbers
+
+
+def ids_of(tensor: NDArray[Any]) -> NDArray[np.int64]:
+    """Return a tensor of keys, or of row ids; raise ValueError for another one."""
+    if tensor.dtype != np.int64 or tensor.ndim != 1:
+        raise ValueError(f"expected keys, received {tensor.dtype} of {tensor.shape}")
+    return tensor

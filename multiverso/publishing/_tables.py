@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiverso._native import arguments, arrays
-from multiverso.publishing._format import DTYPES, natural, result_of
+from multiverso.publishing._format import DTYPES, element_numbers, ids_of, natural, result_of
 from multiverso.publishing._row_store import RowStore
 from multiverso.tables._ids import as_ids
-from multiverso.tables._live_table import BLOCK
 
 #: Wider rows, which no file may have, are not made up from a shape alone.
 _MOST_COLUMNS: Final = 1 << 24
@@ -203,7 +202,7 @@ class FollowedArray(FollowedTable):
                 values.append(self._checked_bits(changed, (count, *columns)))
                 continue
             width = self._columns
-            numbers = _numbers(
+            numbers = element_numbers(
                 tensors[f"counts:{self._key}"], tensors[f"places:{self._key}"], count * width
             )
             places.append(first * width + numbers)
@@ -341,12 +340,12 @@ class FollowedRows(FollowedTable):
         is_full = self._is_full(files)
         keys, rows, removed = [], [], []
         for _, tensors in files:
-            numbers = _ids_of(tensors[f"keys:{self._key}"])
+            numbers = ids_of(tensors[f"keys:{self._key}"])
             keys.append(numbers)
             shape = (len(numbers), self._columns)
             rows.append(self._checked_bits(tensors[f"rows:{self._key}"], shape))
             if not is_full:
-                removed.append(_ids_of(tensors[f"removed:{self._key}"]))
+                removed.append(ids_of(tensors[f"removed:{self._key}"]))
         joined = np.concatenate(keys)
         if len(np.unique(joined)) != len(joined):
             raise ValueError("expected each key once")
@@ -377,25 +376,6 @@ class FollowedRows(FollowedTable):
 
     def _removed(self) -> NDArray[np.int64]:
         return self._gone
-
-
-def _numbers(counts: NDArray[Any], places: NDArray[Any], size: int) -> NDArray[np.int64]:
-    """Return the numbers of elements from their blocks and their places in them."""
-    blocks = -(-size // BLOCK)
-    if counts.dtype != np.uint32 or places.dtype != np.uint16 or counts.shape != (blocks,):
-        raise ValueError(f"expected the counts of {blocks} blocks, received {counts.shape}")
-    if places.shape != (int(counts.sum(dtype=np.int64)),):
-        raise ValueError(f"expected {counts.sum(dtype=np.int64)} places, received {places.shape}")
-    numbers: NDArray[np.int64] = np.repeat(np.arange(blocks) * BLOCK, counts) + places
-    if len(numbers) and (numbers[-1] >= size or (np.diff(numbers) <= 0).any()):
-        raise ValueError("expected places in ascending order, in the table")
-    return numbers
-
-
-def _ids_of(tensor: NDArray[Any]) -> NDArray[np.int64]:
-    if tensor.dtype != np.int64 or tensor.ndim != 1:
-        raise ValueError(f"expected keys, received {tensor.dtype} of {tensor.shape}")
-    return tensor
 
 
 def _into(out: Any, values: NDArray[Any]) -> NDArray[Any]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
 _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_ROWS_PER_STRIPE: Final = 512
 
 
 @document_options

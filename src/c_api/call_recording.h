@@ -64,7 +64,7 @@ Status MakeCollective(SessionEntry* entry, CallKind call, int64_t bytes, Interru
 // The call also ends when another thread of this rank leaves the session.
 template <class Body>
 Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
-  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
   const SessionHandles::Use use = OpenSessions().Using(session);
   if (!use) return OpenSessions().Stale(session);
   SessionEntry* const entry = use.get();

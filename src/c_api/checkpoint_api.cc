@@ -22,7 +22,7 @@ Result<std::string> FolderOf(const char* directory) {
   return folder;
 }
 
-Result<CheckpointRequest> RequestOf(const MV_SaveOptions* options) {
+Result<AgreedCall> RequestOf(const MV_SaveOptions* options) {
   MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_SaveOptions"));
   if (options->step < -1) {
     return Status(Code::kValue, StrCat("step: expected 0 or more, received ", options->step));
@@ -32,7 +32,7 @@ Result<CheckpointRequest> RequestOf(const MV_SaveOptions* options) {
   }
   const Result<std::string> folder = FolderOf(options->directory);
   if (!folder.ok()) return folder.status();
-  CheckpointRequest request;
+  AgreedCall request;
   request.folder = folder.value();
   request.step = options->step;
   request.keep = options->keep;
@@ -42,7 +42,7 @@ Result<CheckpointRequest> RequestOf(const MV_SaveOptions* options) {
 }
 
 Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
-  MV_ASSIGN_OR_RETURN(CheckpointRequest request, RequestOf(options));
+  MV_ASSIGN_OR_RETURN(AgreedCall request, RequestOf(options));
   request.table = table;
   return RunCollective(session, CallKind::kSave, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
     return entry->session->Save(request, interrupt);
@@ -57,7 +57,7 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
   }
   const Result<std::string> folder = FolderOf(directory);
   if (!folder.ok()) return folder.status();
-  CheckpointRequest request;
+  AgreedCall request;
   request.folder = folder.value();
   request.missing_ok = (flags & MV_MISSING_OK) != 0;
   request.table = table;

@@ -120,7 +120,7 @@ int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_t
 
 int32_t MV_ParamSyncFree(MV_ParamSync sync) {
   return GuardRelease([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNotAsking());
+    MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     return ParamSyncs().Close(sync, Clock::now() + ParamSyncHandles::kCloseTimeout).status();
   });
 }

@@ -144,7 +144,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(WatchForks());
     MV_RETURN_IF_NOT_OK(CheckNotForked());
-    MV_RETURN_IF_NOT_OK(CheckNotAsking());
+    MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
     SessionOptions wanted;
     wanted.is_elastic = options->elastic != 0;
@@ -272,7 +272,7 @@ int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t closing, int64_t* ste
 
 int32_t MV_SessionClose(MV_Session session) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNotAsking());
+    MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     Status failure;
     Status status;
     {
@@ -305,7 +305,7 @@ int32_t MV_SessionClose(MV_Session session) {
 
 int32_t MV_SessionLeave(MV_Session session, const char* reason) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNotAsking());
+    MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     {
       const SessionHandles::Use use = OpenSessions().Using(session);
       if (!use) return OpenSessions().Stale(session);

@@ -125,7 +125,7 @@ int32_t MV_TableKeyCounts(MV_Table handle, int64_t* counts) {
 
 int32_t MV_TableFree(MV_Table handle) {
   return GuardRelease([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNotAsking());
+    MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     return CloseHandle(handle);
   });
 }

@@ -21,7 +21,7 @@ Result<RequestKind> KindOf(const char* operation) {
 }
 
 Status RunCollectiveGet(TableEntry* entry, const Request& get, int64_t count) {
-  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
   const CallGuard guard(&entry->owner->in_collective_call);
   MV_RETURN_IF_NOT_OK(guard.Check("session"));
   return RunWaiting(*entry, NameOf(get.kind), RecordCollectiveGet(*entry->table, count),

@@ -55,7 +55,7 @@ Status RunCollectiveGet(TableEntry* entry, const Request& get, int64_t count);
 template <class Body>
 Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Body& body,
                     bool is_peek = false) {
-  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
   const Table& table = *entry->table;
   const bool needs_order = is_peek ? table.EveryGetIsCollective() : table.NeedsOrder(kind);
   const CallGuard guard(needs_order ? &entry->in_round_call : nullptr);

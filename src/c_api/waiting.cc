@@ -55,7 +55,7 @@ void SetInterrupt(MV_InterruptCheck check, void* argument) {
 }
 
 Status SetDefaultInterrupt(MV_InterruptCheck check, void* argument) {
-  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
   while (is_default_in_use.exchange(true)) YieldCore();
   default_check = Check{check, argument};
   is_default_in_use.store(false);
@@ -64,7 +64,7 @@ Status SetDefaultInterrupt(MV_InterruptCheck check, void* argument) {
 
 void ForgetAskingThread() { is_default_in_use.store(false); }
 
-Status CheckNotAsking() {
+Status CheckNotInInterrupt() {
   if (!StateOfThisThread().is_asking) return Status::Ok();
   return Status(Code::kState,
                 "this thread waits in a call, which runs the function that decides whether to "

@@ -2,7 +2,7 @@
 //
 // A call blocks until it is done. Meanwhile it asks periodically whether to abort: the function
 // that its thread has set, or else the one that the program has set for all other threads. A
-// program needs the latter if it does not make its threads itself, as a binding.
+// language binding needs the latter, because it does not create the threads that call it.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ Status SetDefaultInterrupt(MV_InterruptCheck check, void* argument);
 void ForgetAskingThread();
 
 // Returns StateError if this thread is in the middle of a call, which runs one of the functions.
-Status CheckNotAsking();
+Status CheckNotInInterrupt();
 
 // Asks the function of this thread, or the default one, and returns its reason to abort, if any.
 std::optional<std::string> AskThisThread();
@@ -33,17 +33,17 @@ Interrupt InterruptOfThisThread();
 // Runs `body`, a Status(Interrupt*). If the caller aborts the call, the reason is the result.
 template <class Body>
 Status RunCall(const Body& body) {
-  MV_RETURN_IF_NOT_OK(CheckNotAsking());
+  MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
   Interrupt interrupt = InterruptOfThisThread();
   const Status status = body(&interrupt);
   return interrupt.status().ok() ? status : interrupt.status();
 }
 
-// Runs a call on files, like RunCall. The functions that ask the caller may read files themselves:
-// such a call cannot be aborted, and its interrupt is null.
+// Like RunCall, for a call on files. An interrupt function may read files itself: that call cannot
+// be aborted, and its interrupt is null.
 template <class Body>
 Status RunFileCall(const Body& body) {
-  return CheckNotAsking().ok() ? RunCall(body) : body(nullptr);
+  return CheckNotInInterrupt().ok() ? RunCall(body) : body(nullptr);
 }
 
 }  // namespace multiverso::c_api

@@ -10,7 +10,8 @@
 
 namespace multiverso {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie here");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "numbers are written in the byte order of this machine");
 
 // A ByteWriter appends values to a string.
 class ByteWriter {

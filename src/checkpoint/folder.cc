@@ -115,23 +115,23 @@ Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, Checkpoin
                     FileFault{PathOf(last), EOVERFLOW, 0});
     }
   }
-  const std::string saving = SavingPath(*name, id);
-  MV_RETURN_IF_NOT_OK(files_->CreateFolder(saving));
-  return saving;
+  std::string partial_folder = SavingPath(*name, id);
+  MV_RETURN_IF_NOT_OK(files_->CreateFolder(partial_folder));
+  return partial_folder;
 }
 
 std::string CheckpointFolder::SavingPath(const CheckpointName& name, uint64_t id) const {
   return StrCat(path_, "/", kSaving, name.text(), MarkOf(id));
 }
 
-Status CheckpointFolder::Commit(const std::string& saving, const CheckpointName& name) {
-  MV_RETURN_IF_NOT_OK(files_->SyncFolder(saving));
-  MV_RETURN_IF_NOT_OK(files_->Rename(saving, PathOf(name)));
+Status CheckpointFolder::Commit(const std::string& partial_folder, const CheckpointName& name) {
+  MV_RETURN_IF_NOT_OK(files_->SyncFolder(partial_folder));
+  MV_RETURN_IF_NOT_OK(files_->Rename(partial_folder, PathOf(name)));
   return files_->SyncFolder(path_);
 }
 
-void CheckpointFolder::Abandon(const std::string& saving) {
-  (void)files_->RemoveFolder(saving, &IsFileOfCheckpoint);
+void CheckpointFolder::Abandon(const std::string& partial_folder) {
+  (void)files_->RemoveFolder(partial_folder, &IsFileOfCheckpoint);
 }
 
 Status CheckpointFolder::Retire(int64_t keep, std::vector<std::string>* retired) {

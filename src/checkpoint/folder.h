@@ -44,9 +44,9 @@ class CheckpointFolder {
   // Returns the path that Begin returned for this name and id.
   std::string SavingPath(const CheckpointName& name, uint64_t id) const;
   // Flushes the folder to the disk and renames it to its final name.
-  Status Commit(const std::string& saving, const CheckpointName& name);
+  Status Commit(const std::string& partial_folder, const CheckpointName& name);
   // Removes a folder that Begin created, and ignores failures.
-  void Abandon(const std::string& saving);
+  void Abandon(const std::string& partial_folder);
   // Renames all checkpoints except for the last `keep`, so that readers no longer find them, and
   // adds their new names to `retired`. RemoveLeftover then frees their space, which takes longer. A
   // checkpoint that cannot be renamed stays, with a warning.

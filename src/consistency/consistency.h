@@ -14,6 +14,8 @@
 
 namespace multiverso {
 
+class RoundService;
+
 // The mode of a session.
 enum class Mode : int32_t { kAsync = MV_MODE_ASYNC, kSync = MV_MODE_SYNC, kStale = MV_MODE_STALE };
 
@@ -51,8 +53,9 @@ class Consistency {
   virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
   // For tables on several nodes: passes requests to `runner` from now on, and not to this node's
   // shard. In sync mode these are only gets of values that this node does not have, after
-  // Request::rounds rounds; a server that has begun a later round answers with a state error.
-  virtual void PassTo(RequestRunner* /*runner*/) {}
+  // Request::rounds rounds; a server that has begun a later round answers with a state error. On
+  // the leader of a node, waiting calls make the work of `service`, which is null elsewhere.
+  virtual void PassTo(RequestRunner* /*runner*/, RoundService* /*service*/) {}
 
   // ---- For arrays in the table's memory. Where a mode offers none, the functions set the pointer
   // to null and do nothing else. Sets *buffer to memory for a delta of the whole table, which an
@@ -110,7 +113,7 @@ class AsyncMode final : public Consistency {
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override {
     return runner_->Run(request, progress, limit);
   }
-  void PassTo(RequestRunner* runner) override { runner_ = runner; }
+  void PassTo(RequestRunner* runner, RoundService* /*service*/) override { runner_ = runner; }
 
  private:
   RequestRunner* runner_;

@@ -33,7 +33,9 @@ class Rounds final : public Consistency {
   Status DeltaBuffer(void** buffer, const WaitLimit& limit) override;
   Status View(const void** values, Progress* progress, const WaitLimit& limit) override;
   bool HasRounds() const override { return true; }
-  void PassTo(RequestRunner* runner) override { sum_->PassTo(runner); }
+  void PassTo(RequestRunner* runner, RoundService* service) override {
+    sum_->PassTo(runner, service);
+  }
   void Finish() override;
   bool HasFinished() const override { return clocks_->i_have_finished(); }
   void ReachSyncPoint(const SyncPoint& point) override;

@@ -35,13 +35,20 @@ class SpanningSum final : public StagedSum {
   Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                        uint64_t* rounds) override;
   bool HasBegun(uint64_t rounds) const override;
-  void PassTo(RequestRunner* runner) override { runner_ = runner; }
+  void PassTo(RequestRunner* runner, RoundService* service) override {
+    runner_ = runner;
+    service_ = service;
+  }
   bool HasApplied(uint64_t rounds) const override { return words()->applied.load() >= rounds; }
   uint64_t rounds_applied() const override;
   void Restart() override;
 
  private:
   SpanningWords* words() const { return memory_.words(); }
+  // On the leader, makes the work of the service thread, until done() or until there has been none
+  // for a while. Returns done().
+  template <class Done>
+  bool WorkUntil(Done done, const WaitLimit& limit) const;
   // Waits until the condition holds, which follows from the adds of rounds before `rounds`.
   template <class Done>
   Status AwaitRounds(uint64_t rounds, const char* call, const WaitLimit& limit, Done done);
@@ -55,8 +62,9 @@ class SpanningSum final : public StagedSum {
   const Shard* shard_;
   WorkerClocks* clocks_;
   RequestRunner* runner_ = nullptr;
-  std::vector<bool> leads_;   // whether a worker leads its node, by worker
-  uint64_t rounds_read_ = 0;  // the most rounds whose results this rank has read or awaited
+  RoundService* service_ = nullptr;  // null unless this rank leads its node
+  std::vector<bool> leads_;          // whether a worker leads its node, by worker
+  uint64_t rounds_read_ = 0;         // the most rounds whose results this rank has read or awaited
 };
 
 }  // namespace multiverso

@@ -12,6 +12,8 @@
 
 namespace multiverso {
 
+class RoundService;
+
 // The calls of one rank on one table, made by one thread at a time. A call returns pending rather
 // than wait past its time slice. "The first n rounds" are rounds 0 to n - 1.
 class StagedSum {
@@ -36,8 +38,9 @@ class StagedSum {
   virtual bool HasSummed(uint64_t rounds) const = 0;
 
   // ---- Getting
-  // Passes gets of values that this node does not have to `runner` (Consistency::PassTo).
-  virtual void PassTo(RequestRunner* /*runner*/) {}
+  // Passes gets of values that this node does not have to `runner`, and lets waiting calls work for
+  // `service` (Consistency::PassTo).
+  virtual void PassTo(RequestRunner* /*runner*/, RoundService* /*service*/) {}
   // Waits until the first `rounds` rounds have been applied, and copies the parameters. They do not
   // change meanwhile if a later round needs an add of this worker.
   virtual Status Read(const Request& request, uint64_t rounds, const char* call,

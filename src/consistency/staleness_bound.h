@@ -21,7 +21,7 @@ class StalenessBound final : public Consistency {
       : staleness_(staleness), runner_(shard), clocks_(std::move(clocks)) {}
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
-  void PassTo(RequestRunner* runner) override { runner_ = runner; }
+  void PassTo(RequestRunner* runner, RoundService* /*service*/) override { runner_ = runner; }
   bool HasRounds() const override { return true; }
   void Finish() override { clocks_.Finish(); }
   void ReachSyncPoint(const SyncPoint& point) override;

@@ -309,7 +309,7 @@ int ControlChannel::ServiceRankOf(int node) const {
 
 void ControlChannel::RequestContribution(int node, int group, uint64_t sequence) {
   ControlMessage question =
-      Question(ControlMessage::kContributionRequest, group, sequence, *members_);
+      MakeQuestion(ControlMessage::kContributionRequest, group, sequence, *members_);
   question.code = node;
   if (peers_->FirstRankOfLostNode(node) < 0) return SendTo(node, question);
   SendToOtherNodes(question);
@@ -321,7 +321,7 @@ LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node == members_->node()) continue;
     inquiry.unanswered_nodes.push_back(node);
-    SendTo(node, Question(ControlMessage::kLateQuestion, group, sequence, *members_));
+    SendTo(node, MakeQuestion(ControlMessage::kLateQuestion, group, sequence, *members_));
   }
   return inquiry;
 }

@@ -26,8 +26,8 @@ ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& r
   return message;
 }
 
-ControlMessage Question(ControlMessage::Kind kind, int group, uint64_t sequence,
-                        const Membership& members) {
+ControlMessage MakeQuestion(ControlMessage::Kind kind, int group, uint64_t sequence,
+                            const Membership& members) {
   ControlMessage message = MessageAbout(members.rank(), kind, members);
   message.group = group;
   message.sequence = sequence;

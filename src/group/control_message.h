@@ -45,8 +45,8 @@ ControlMessage MessageAbout(int rank, ControlMessage::Kind kind, const Membershi
 ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& reason,
                            const Membership& members, const NodeMemory& memory);
 // Returns a question about the collective with that number.
-ControlMessage Question(ControlMessage::Kind kind, int group, uint64_t sequence,
-                        const Membership& members);
+ControlMessage MakeQuestion(ControlMessage::Kind kind, int group, uint64_t sequence,
+                            const Membership& members);
 // Reads a message that has arrived from another node. Returns whether it is valid, apart from the
 // meaning of its kind and code.
 bool ReadControlMessage(const std::string& bytes, const Membership& members,

@@ -17,7 +17,7 @@ namespace multiverso {
 
 class CheckpointCall {
  protected:
-  CheckpointCall(Checkpointing* state, CollectiveKind kind, CheckpointRequest request)
+  CheckpointCall(Checkpointing* state, CollectiveKind kind, AgreedCall request)
       : state_(state), kind_(kind), request_(std::move(request)) {}
 
   // Runs the beginning after the barrier, with the `tables` and `num_created` of Negotiate. Returns
@@ -28,7 +28,7 @@ class CheckpointCall {
   RankContext* context() const { return state_->context; }
   Group* world() const { return context()->world(); }
   const Membership& members() const { return context()->members(); }
-  const CheckpointRequest& request() const { return request_; }
+  const AgreedCall& request() const { return request_; }
   // Return, after Begin, the tables that the call covers and the master among the participants.
   const Tables& tables() const { return tables_; }
   int master() const { return master_; }
@@ -46,7 +46,7 @@ class CheckpointCall {
  private:
   Checkpointing* state_;
   CollectiveKind kind_;
-  CheckpointRequest request_;
+  AgreedCall request_;
   Tables tables_;
   int master_ = -1;
 };

@@ -21,7 +21,7 @@ namespace multiverso {
 class Loading : private CheckpointCall {
  public:
   // Makes a load. If request.missing_ok is set, a missing checkpoint is not an error.
-  Loading(Checkpointing* state, CheckpointRequest request)
+  Loading(Checkpointing* state, AgreedCall request)
       : CheckpointCall(state, CollectiveKind::kLoad, std::move(request)) {}
 
   // Loads the checkpoint; called once, after a barrier, with the `tables` and `num_created` of

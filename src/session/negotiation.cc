@@ -13,7 +13,7 @@ namespace {
 // As many as fit into an exchange slot, with one bit each.
 constexpr int64_t kTablesPerExchange = 8 * 320;
 
-struct CheckpointProposal {
+struct CallProposal {
   uint32_t folder_crc = 0;
   uint8_t in_background = 0;
   uint8_t missing_ok = 0;
@@ -26,17 +26,17 @@ struct CheckpointProposal {
   unsigned char has_table[kTablesPerExchange / 8] = {};
 };
 
-static_assert(sizeof(CheckpointProposal) <= ExchangeSlot::kMaxBytes);
+static_assert(sizeof(CallProposal) <= ExchangeSlot::kMaxBytes);
 
-CheckpointProposal ReadProposal(const Group& world, int rank) {
-  return world.payload(rank).Read<CheckpointProposal>();
+CallProposal ReadProposal(const Group& world, int rank) {
+  return world.payload(rank).Read<CallProposal>();
 }
 
-bool Has(const CheckpointProposal& proposal, int64_t bit) {
+bool Has(const CallProposal& proposal, int64_t bit) {
   return (proposal.has_table[bit / 8] >> (bit % 8) & 1) != 0;
 }
 
-std::string Describe(const CheckpointProposal& request) {
+std::string Describe(const CallProposal& request) {
   std::string text = StrCat("'", request.folder, "'");
   if (request.table >= 0) text += StrCat(", table number ", request.table);
   if (request.step >= 0) text += StrCat(", step ", request.step);
@@ -46,14 +46,14 @@ std::string Describe(const CheckpointProposal& request) {
   return text + (request.missing_ok != 0 ? ", missing_ok" : "");
 }
 
-bool IsSame(const CheckpointProposal& a, const CheckpointProposal& b) {
+bool IsSame(const CallProposal& a, const CallProposal& b) {
   return a.folder_crc == b.folder_crc && a.in_background == b.in_background &&
          a.missing_ok == b.missing_ok && a.incremental == b.incremental && a.step == b.step &&
          a.keep == b.keep && a.table == b.table;
 }
 
-CheckpointProposal ProposalOf(const CheckpointRequest& request) {
-  CheckpointProposal proposal;
+CallProposal ProposalOf(const AgreedCall& request) {
+  CallProposal proposal;
   const std::string& folder = request.folder;
   proposal.folder_crc = Crc32c(folder.data(), static_cast<int64_t>(folder.size()));
   proposal.in_background = request.in_background ? 1 : 0;
@@ -71,9 +71,9 @@ CheckpointProposal ProposalOf(const CheckpointRequest& request) {
 Status Compare(const Group& world, CollectiveKind kind) {
   const std::vector<int> participants = world.participants();
   const int first_rank = participants.front();
-  const CheckpointProposal expected = ReadProposal(world, first_rank);
+  const CallProposal expected = ReadProposal(world, first_rank);
   for (const int rank : participants) {
-    const CheckpointProposal other = ReadProposal(world, rank);
+    const CallProposal other = ReadProposal(world, rank);
     if (IsSame(expected, other)) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first_rank,
                                           " called ", NameOf(kind), " of ", Describe(expected),
@@ -89,13 +89,13 @@ void RemoveIf(Tables* tables, Predicate predicate) {
 
 }  // namespace
 
-Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
-                         const CheckpointRequest& request, Tables tables, int64_t num_created,
-                         const WaitLimit& limit) {
+Result<Tables> Negotiate(RankContext* context, CollectiveKind kind, const AgreedCall& request,
+                         Tables tables, int64_t num_created, const WaitLimit& limit) {
   Group* const world = context->world();
-  CheckpointProposal proposal = ProposalOf(request);
+  CallProposal proposal = ProposalOf(request);
   int64_t first_table = 0;  // of this exchange
   do {
+    // Negative for tables that another exchange covers.
     const auto bit_of = [first_table](const std::shared_ptr<Table>& table) {
       const int64_t bit = table->id() - first_table;
       return bit < kTablesPerExchange ? bit : -1;
@@ -109,7 +109,7 @@ Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
     MV_RETURN_IF_NOT_OK(world->Wait(limit));
     MV_RETURN_IF_NOT_OK(Compare(*world, kind));
     for (const int rank : world->participants()) {
-      const CheckpointProposal other = ReadProposal(*world, rank);
+      const CallProposal other = ReadProposal(*world, rank);
       RemoveIf(&tables, [&](const std::shared_ptr<Table>& table) {
         const int64_t bit = bit_of(table);
         return bit >= 0 && !Has(other, bit);

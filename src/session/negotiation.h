@@ -17,7 +17,7 @@
 namespace multiverso {
 
 // The arguments of a save, a load or a publication, which must be the same on all ranks.
-struct CheckpointRequest {
+struct AgreedCall {
   std::string folder;
   int64_t step = -1;           // step of a save; -1 for the last step plus 1
   int64_t keep = 0;            // number of checkpoints that a save keeps; 0 for all
@@ -31,8 +31,7 @@ using Tables = std::vector<std::shared_ptr<Table>>;
 
 // Returns the tables that the call covers, in the order of their creation, or MismatchError if the
 // requests differ. `tables` are this rank's tables, of `num_created` tables created so far.
-Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
-                         const CheckpointRequest& request, Tables tables, int64_t num_created,
-                         const WaitLimit& limit);
+Result<Tables> Negotiate(RankContext* context, CollectiveKind kind, const AgreedCall& request,
+                         Tables tables, int64_t num_created, const WaitLimit& limit);
 
 }  // namespace multiverso

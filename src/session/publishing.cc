@@ -18,7 +18,7 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   const Membership& members = context->members();
   NodeControl* const control = context->memory()->control();
   const uint64_t number = control->published.load() + 1;
-  CheckpointRequest request;
+  AgreedCall request;
   request.step = step;
   MV_ASSIGN_OR_RETURN(Tables covered, Negotiate(context, CollectiveKind::kPublish, request,
                                                 std::move(tables), num_created, limit));

@@ -7,8 +7,8 @@
 // copied their rows, and the jobs then write from the copies.
 //
 // An incremental save writes only the stripes that have changed since the session's last save into
-// the same folder, whose files the master links. Each rank writes its own
-// rows whole if it does not know what it has saved there, which is always correct.
+// the same folder, whose files the master links. Each rank writes its own rows whole if it does not
+// know what it has saved there, which is always correct.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace multiverso {
 class Saving : private CheckpointCall {
  public:
   // Makes a save that records `mode` in the manifest.
-  Saving(Checkpointing* state, CheckpointRequest request, Mode mode)
+  Saving(Checkpointing* state, AgreedCall request, Mode mode)
       : CheckpointCall(state, CollectiveKind::kSave, std::move(request)), mode_(mode) {}
 
   // Runs the save; called once, after a barrier, with the arguments of Negotiate.

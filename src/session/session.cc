@@ -85,14 +85,14 @@ Status Session::Barrier(Interrupt* interrupt) {
   return takes_part ? AwaitAll(CollectiveKind::kBarrier, limit) : Status::Ok();
 }
 
-Status Session::Save(const CheckpointRequest& request, Interrupt* interrupt) {
+Status Session::Save(const AgreedCall& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kSave);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
   if (!takes_part) return Status::Ok();
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSave, limit));
-  CheckpointRequest wanted = request;
+  AgreedCall wanted = request;
   // The ranks of an elastic session may end while they write in the background.
   if (members_.is_elastic()) wanted.in_background = false;
   return Saving(&checkpointing_, wanted, options_.mode.mode)
@@ -108,7 +108,7 @@ Status Session::SaveWait(Interrupt* interrupt) {
   return EndSave(&checkpointing_, limit);
 }
 
-Result<int64_t> Session::Load(const CheckpointRequest& request, Interrupt* interrupt) {
+Result<int64_t> Session::Load(const AgreedCall& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kLoad);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));

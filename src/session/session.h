@@ -74,12 +74,12 @@ class Session {
   Status Move(const Transfer::Call& call, Interrupt* interrupt = nullptr);
   // Saves all tables or one table. A save in the background ends in SaveWait, the next Save or
   // Load, or Close, which return the save's failure.
-  Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
+  Status Save(const AgreedCall& request, Interrupt* interrupt = nullptr);
   Status SaveWait(Interrupt* interrupt = nullptr);
   // Returns whether a save is in progress in the background.
   bool IsSaving() const { return checkpointing_.job != nullptr; }
   // Returns the checkpoint's step, or -1 without a checkpoint.
-  Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
+  Result<int64_t> Load(const AgreedCall& request, Interrupt* interrupt = nullptr);
   // Shows readers the tables as they are, as that step. Returns the number of the publication.
   Result<int64_t> Publish(int64_t step, Interrupt* interrupt = nullptr);
   // Asks whether all ranks leave now, after one was told to end (SessionState::AnnounceLeaving), at

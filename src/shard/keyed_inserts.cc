@@ -308,7 +308,7 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
   // Another rank that loads may need the row for a key already.
   if (row < 0) return int64_t{KeyIndex::kNone};
   keys_->Restore(row, cell);
-  keys_->Count(KeyCounts());
+  keys_->Count(KeyCounts());  // publishes the new number of keys
   return first_row_ + row;
 }
 

@@ -19,7 +19,7 @@ namespace multiverso {
 class Publication {
  public:
   // Makes publication `number` of a table, of a session that has a name. `buffer` is what
-  // BufferPins::TakeBuffer has returned on this node.
+  // TakeBuffer (node/buffer_pins.h) has returned on this node.
   Publication(Table* table, uint64_t number, int buffer);
 
   // Copies one of `shares` equal shares of the changes.

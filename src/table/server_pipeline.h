@@ -47,7 +47,6 @@ class ServerPipeline {
   RowRange rows() const { return rows_; }
   // Returns the server that server() replaced, or -1.
   int replaced_server() const { return replaced_server_; }
-  const Failover& failover() const { return failover_; }
   const MessageCounts& counts() const { return counts_; }
 
   // Sends and receives without waiting. Returns ok when all chunks have been answered, and pending

@@ -200,7 +200,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
   if (spec().is_lazy()) {
     touch_ = std::make_unique<SpanningTouch>(here_.get(), context.service, context.rank);
   }
-  here_->consistency()->PassTo(&without_mode_);
+  here_->consistency()->PassTo(&without_mode_, members().is_leader() ? context.rounds : nullptr);
 }
 
 Status Table::Check(const Request& request, int64_t count) const {

@@ -31,7 +31,7 @@ struct TableContext {
   RoundService* rounds = nullptr;   // null if the session has one node
 };
 
-// What an add refers to while it runs: merged rows, or values that have been clipped.
+// What an add refers to while it runs: the order of its rows, and merged rows or clipped values.
 struct ArrangedAdd {
   RowOrder order;
   MergedRows merged;

@@ -36,7 +36,7 @@ class TableCreation {
   // Attaches instead to the table in that segment, which others have created in an elastic session.
   // Returns MismatchError if it is not the table that Run would create.
   Status Attach(Segment segment);
-  // Returns the table; called after Run has returned ok.
+  // Returns the table; called after Run or Attach has returned ok.
   std::shared_ptr<Table> TakeTable() { return std::move(table_); }
 
  private:

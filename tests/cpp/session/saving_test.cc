@@ -11,18 +11,17 @@
 namespace multiverso::testing {
 namespace {
 
-CheckpointRequest RequestFor(const std::string& folder, int64_t step = -1,
-                             bool in_background = false) {
-  CheckpointRequest request;
+AgreedCall RequestFor(const std::string& folder, int64_t step = -1, bool in_background = false) {
+  AgreedCall request;
   request.folder = folder;
   request.step = step;
   request.in_background = in_background;
   return request;
 }
 
-Status Save(Session* session, const CheckpointRequest& request) { return session->Save(request); }
+Status Save(Session* session, const AgreedCall& request) { return session->Save(request); }
 
-Status Load(Session* session, const CheckpointRequest& request, int64_t* step = nullptr) {
+Status Load(Session* session, const AgreedCall& request, int64_t* step = nullptr) {
   const Result<int64_t> loaded = session->Load(request);
   if (loaded.ok() && step != nullptr) *step = loaded.value();
   return loaded.status();
@@ -304,7 +303,7 @@ TEST(Loading, MissingCheckpointIsAnErrorUnlessAllowed) {
     EXPECT_EQ(status.code(), Code::kCheckpointIo);
     EXPECT_EQ(status.file()->error_number, ENOENT);
     int64_t step = 0;
-    CheckpointRequest request = RequestFor(folder / "none");
+    AgreedCall request = RequestFor(folder / "none");
     request.missing_ok = true;
     EXPECT_TRUE(Load(session, request, &step).ok());
     EXPECT_EQ(step, -1);
@@ -320,7 +319,7 @@ TEST(Loading, RejectsTablesThatDifferFromTheSavedOnes) {
     EXPECT_TRUE(IsError(status, Code::kMismatch,
                         "table 'table 1' is in the checkpoint but not in this session"));
     // A single table can be loaded although the session lacks another one.
-    CheckpointRequest request = RequestFor(folder.path());
+    AgreedCall request = RequestFor(folder.path());
     request.table = array->id();
     ASSERT_TRUE(Load(session, request).ok());
     EXPECT_EQ(Values<float>(array), Consecutive(kRows));

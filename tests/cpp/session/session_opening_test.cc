@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 
+#include "base/text.h"
 #include "support/jobs.h"
 
 namespace multiverso::testing {
@@ -48,7 +49,7 @@ TEST(SessionOpening, FailsForAllWhenOptionsDiffer) {
   options[2].timeout = kPatience * 2;
   for (const Status& status : StatusesOf(options)) {
     EXPECT_TRUE(IsError(status, Code::kMismatch, "init: the ranks differ in timeout",
-                        "rank 2 has 60000 ms"));
+                        StrCat("rank 2 has ", options[2].timeout.count(), " ms")));
   }
 }
 

@@ -141,8 +141,9 @@ TEST_F(EvictingShard, CountsTheUsesOfARepeatedAddOnce) {
   EXPECT_EQ(values_, std::vector<float>(kKeys, 9));
 }
 
-// An add has found the row of its key and waits for the stripe, while another rank gives the row to
-// another key.
+#if !defined(__SANITIZE_THREAD__)  // There, ReadUnlocked always fails.
+// An add has found the row of its key without the lock of the stripe and waits for it, while another
+// rank gives the row to another key.
 TEST_F(EvictingShard, AddsToNoRowThatAnotherKeyHasTaken) {
   const LazyRows rows = Rows();
   KeyIndex index(storage_.key_index(), kStripes, 0, kStripes, policy_, &rows);
@@ -178,6 +179,7 @@ TEST_F(EvictingShard, AddsToNoRowThatAnotherKeyHasTaken) {
   EXPECT_TRUE(IsOk(Call(shard_.get(), get)));
   EXPECT_EQ(values_[0], 7);
 }
+#endif
 
 TEST_F(EvictingShard, CountsTheUsesOfAnAddOnceThatFollowsATouch) {
   EXPECT_TRUE(IsOk(Call(shard_.get(), Add())));
