@@ -155,8 +155,8 @@ class Algo:
             name = "fragments" if self.fragments > 1 else "weight"
             raise InputError(f"{name}: expected mode 'diloco', received {mode!r}")
         # Without a name, options are an error even if the mode needs no optimizer.
-        is_without = self.elastic and optimizer is None and not options
-        self.optimizer = None if is_without else server_optimizer(optimizer, options)
+        needs_none = self.elastic and optimizer is None and not options
+        self.optimizer = None if needs_none else server_optimizer(optimizer, options)
 
     @property
     def elastic(self) -> bool:
