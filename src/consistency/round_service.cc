@@ -109,6 +109,14 @@ bool RoundService::IsSettled() {
                      [](const auto& table) { return table.second->IsSettled(); });
 }
 
+bool RoundService::HasLostLeader() const {
+  const Membership& members = context_->members();
+  for (int node = 0; node < members.num_nodes(); ++node) {
+    if (node != members.node() && context_->peers()->IsLost(members.leader_of(node))) return true;
+  }
+  return false;
+}
+
 Status RoundService::Settle(const WaitLimit& limit) {
   // With on_peer_lost="continue" there are no rounds, and a lost leader sends no last message.
   if (!is_leader_ || context_->members().survives_losses()) return Status::Ok();
@@ -119,8 +127,11 @@ Status RoundService::Settle(const WaitLimit& limit) {
   for (;;) {
     (void)Poll();
     const Instant now = Clock::now();
-    // Passing the deadline is not an error: the session ends, and no rank needs what is missing.
-    if (context_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
+    // Neither a loss nor the deadline is an error: all calls have been made, so no rank needs what
+    // is missing.
+    if (context_->state()->IsAborted() || IsSettled() || HasLostLeader() || now >= limit.deadline) {
+      return Status::Ok();
+    }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kPollInterval);
   }

@@ -34,7 +34,8 @@ class RoundService {
   bool IsAwaitingMessage() const { return is_awaiting_.load(std::memory_order_relaxed); }
 
   // Waits until all adds have been applied and passed on and no message between leaders is in
-  // flight, until an abort or until the deadline. All ranks have joined the closing collective.
+  // flight, until an abort, until the deadline, or until the leader of another node is lost. All
+  // ranks have joined the closing collective.
   Status Settle(const WaitLimit& limit);
 
  private:
@@ -44,6 +45,8 @@ class RoundService {
   void AbortOnFailure(const Status& status);
   void RemoveReleasedTables();
   bool IsSettled();
+  // Returns whether the leader of another node is lost, from which messages may be missing.
+  bool HasLostLeader() const;
 
   RankContext* context_;
   bool is_leader_;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "base/backoff.h"
 #include "base/text.h"
 #include "memory/futex.h"
+#include "memory/presence.h"
+#include "memory/segment.h"
 
 namespace multiverso {
 namespace {
@@ -13,6 +16,15 @@ uint64_t Pack(uint32_t number, uint64_t low) {
 }
 uint32_t NumberOf(uint64_t packed) { return static_cast<uint32_t>(packed >> 32); }
 uint32_t LowOf(uint64_t packed) { return static_cast<uint32_t>(packed); }
+
+// The longest pause between two attempts to take the lock of joiners.
+constexpr auto kLongestNap = std::chrono::milliseconds(1);
+
+// Returns whether all ranks must leave the tables as they are during a call.
+bool NeedsTablesAtRest(CollectiveKind kind) {
+  return kind == CollectiveKind::kSave || kind == CollectiveKind::kLoad ||
+         kind == CollectiveKind::kPublish || kind == CollectiveKind::kCollectiveGet;
+}
 
 // Publishes that a call is over, unless that of a later one is known.
 void PublishEnd(NodeControl::Calls* calls, uint32_t number, uint64_t sequence) {
@@ -24,6 +36,15 @@ void PublishEnd(NodeControl::Calls* calls, uint32_t number, uint64_t sequence) {
 }
 
 }  // namespace
+
+Status LockJoining(int fd, int lock, const WaitLimit& limit) {
+  const Status locked = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
+    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+    return MarkPresent(fd, lock).ok() ? Status::Ok() : Status::Pending();
+  });
+  if (!locked.pending()) return locked;
+  return Status(Code::kTimeout, "waited for a process that is joining the session");
+}
 
 CollectiveCall::~CollectiveCall() {
   if (!takes_part_ || !context_->members().is_elastic()) return;
@@ -40,9 +61,7 @@ Result<bool> CollectiveCall::Enter(const WaitLimit& limit) {
   uint64_t latest = calls().latest.load(std::memory_order_acquire);
   if (NumberOf(latest) < number_) {
     MV_RETURN_IF_NOT_OK(AwaitEnd(number_ - 1, limit));
-    // Another rank may begin the call at the same time, and then fixes who takes part.
-    const uint64_t wanted = Pack(number_, static_cast<uint64_t>(members.size()));
-    if (calls().latest.compare_exchange_strong(latest, wanted)) latest = wanted;
+    MV_RETURN_IF_NOT_OK(BeginForAll(&latest, limit));
   }
   takes_part_ =
       NumberOf(latest) == number_ && LowOf(latest) > static_cast<uint32_t>(members.rank());
@@ -51,10 +70,25 @@ Result<bool> CollectiveCall::Enter(const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(CheckKind(NumberOf(latest)));
     return false;
   }
-  calls().kinds[number_ % NodeControl::Calls::kKinds].store(static_cast<uint32_t>(kind_));
+  kind_of_call().store(static_cast<uint32_t>(kind_));
   // No rank can end this call before this rank has begun it, so the call before is the last.
   context_->world()->StartCall(static_cast<int>(LowOf(latest)), LowOf(calls().over.load()));
   return true;
+}
+
+Status CollectiveCall::BeginForAll(uint64_t* latest, const WaitLimit& limit) {
+  const int fd = context_->memory()->segment().fd();
+  const int lock = context_->memory()->control()->num_ranks;
+  // Where no process can find the session, none joins it.
+  if (Segment::CanBeFound()) MV_RETURN_IF_NOT_OK(LockJoining(fd, lock, limit));
+  // A joiner that finds the call also finds its kind.
+  if (NumberOf(calls().latest.load()) < number_) {
+    kind_of_call().store(static_cast<uint32_t>(kind_));
+    calls().latest.store(Pack(number_, static_cast<uint64_t>(context_->members().size())));
+  }
+  *latest = calls().latest.load();
+  if (Segment::CanBeFound()) ClearPresent(fd, lock);
+  return Status::Ok();
 }
 
 Status CollectiveCall::CheckKind(uint32_t latest) const {
@@ -101,8 +135,15 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
   return Status::Ok();
 }
 
-Status CollectiveCall::AwaitOpening(RankContext* context, const WaitLimit& limit) {
-  return CollectiveCall(context, CollectiveKind::kOpen).AwaitEnd(1, limit);
+Status CollectiveCall::AwaitOthers(RankContext* context, const WaitLimit& limit) {
+  const CollectiveCall opening(context, CollectiveKind::kOpen);
+  MV_RETURN_IF_NOT_OK(opening.AwaitEnd(1, limit));
+  const NodeControl::Calls& calls = context->memory()->control()->calls;
+  const uint64_t latest = calls.latest.load();
+  const uint32_t number = NumberOf(latest);
+  const auto kind = static_cast<CollectiveKind>(calls.kinds[number % calls.kKinds].load());
+  const bool takes_part = LowOf(latest) > static_cast<uint32_t>(context->members().rank());
+  return takes_part || !NeedsTablesAtRest(kind) ? Status::Ok() : opening.AwaitEnd(number, limit);
 }
 
 void CollectiveCall::EndOpening(RankContext* context) {

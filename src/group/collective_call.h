@@ -2,10 +2,11 @@
 //
 // In an elastic session ranks join while others are in a call, or make calls that the others made
 // long ago. So calls have numbers. Call n of a rank is call n of every rank, whenever it joined: a
-// joiner runs the same program from its beginning. The first rank that begins a call fixes, in one
-// compare-and-swap, how many ranks have joined by then. These take part, except those that end
-// before they begin the call. A rank that joined later only waits until the call is over, and it
-// need not wait for a call that has been followed by another.
+// joiner runs the same program from its beginning. The first rank that begins a call fixes how many
+// ranks have joined by then. These take part, except those that end before they begin the call. A
+// rank that joined later only waits until the call is over, and it need not wait for a call that
+// has been followed by another. A lock that joiners take, too, decides whether a rank joined before
+// a call began. While the others save, load or publish, a joiner waits before it changes any table.
 //
 // A rank that takes part for the first time must know how many allgathers the group has made. The
 // participants publish that number when they leave a call, and no call begins before the one before
@@ -20,6 +21,10 @@
 
 namespace multiverso {
 
+// Takes the lock of joiners, which is a mark (memory/presence.h) behind those of the ranks on the
+// control segment, and so ends with this process. It is held for microseconds.
+Status LockJoining(int fd, int lock, const WaitLimit& limit);
+
 // The scope of the call. The destructor ends the call, which lets other ranks begin the next one.
 class CollectiveCall {
  public:
@@ -32,17 +37,23 @@ class CollectiveCall {
   // session that is not elastic. Otherwise the call is over for the ranks that take part. Returns
   // MismatchError, only to this rank, if that call was another one than this rank makes.
   Result<bool> Enter(const WaitLimit& limit);
-  // Waits until the session has been opened, for a rank that joins it.
-  static Status AwaitOpening(RankContext* context, const WaitLimit& limit);
+  // Waits, for a rank that joins the session, until the session has been opened, and until a call
+  // is over that others began before and during which no rank may change the tables.
+  static Status AwaitOthers(RankContext* context, const WaitLimit& limit);
   // Records the end of the opening, for a rank with which the session was opened.
   static void EndOpening(RankContext* context);
   // Returns the number of the call, which is the same on all ranks of an elastic session.
   uint32_t number() const { return number_; }
 
  private:
+  // Begins the call for all ranks, unless another one has. Sets *latest to what NodeControl has.
+  Status BeginForAll(uint64_t* latest, const WaitLimit& limit);
   Status AwaitEnd(uint32_t number, const WaitLimit& limit) const;
   Status CheckKind(uint32_t latest) const;
   NodeControl::Calls& calls() const { return context_->memory()->control()->calls; }
+  std::atomic<uint32_t>& kind_of_call() const {
+    return calls().kinds[number_ % NodeControl::Calls::kKinds];
+  }
 
   RankContext* context_;
   CollectiveKind kind_;

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/backoff.h"
 #include "base/text.h"
 #include "group/collective_call.h"
 #include "memory/presence.h"
@@ -16,9 +15,6 @@
 
 namespace multiverso {
 namespace {
-
-// The longest pause between two attempts to take the lock, which is held for microseconds.
-constexpr auto kLongestNap = std::chrono::milliseconds(1);
 
 // Returns the number in a text of digits, or 0.
 int64_t NumberIn(const std::string& text) {
@@ -145,22 +141,14 @@ Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
   const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.timeout, interrupt);
   MV_RETURN_IF_NOT_OK(FindSession());
   MV_RETURN_IF_NOT_OK(CheckOptions());
-  // The lock is a mark behind those of the ranks, which ends with this process.
   const int fd = session_->segment()->fd();
   const int lock = control()->num_ranks;
-  const Status locked = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
-    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
-    return MarkPresent(fd, lock).ok() ? Status::Ok() : Status::Pending();
-  });
-  if (locked.pending()) {
-    return Status(Code::kTimeout, "waited for another process that is joining the session");
-  }
-  MV_RETURN_IF_NOT_OK(locked);
+  MV_RETURN_IF_NOT_OK(LockJoining(fd, lock, limit));
   const Status taken = TakeRank();
   // The end of the mapping has ended all marks.
   if (session_->segment()->is_mapped() || context_ != nullptr) ClearPresent(fd, lock);
   MV_RETURN_IF_NOT_OK(taken);
-  const Status opened = CollectiveCall::AwaitOpening(context_.get(), limit);
+  const Status opened = CollectiveCall::AwaitOthers(context_.get(), limit);
   if (!opened.ok()) {
     context_->state()->Leave("could not join");
     return opened;

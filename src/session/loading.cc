@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "checkpoint/folder.h"
-#include "session/table_record.h"
 
 namespace multiverso {
 
@@ -21,6 +20,15 @@ Result<int64_t> Loading::Run(Tables tables, int64_t num_created, const WaitLimit
   // The tables no longer contain what the session has saved.
   state()->last_saves.clear();
   state()->is_half_loaded = true;
+  const Tables& covered = this->tables();
+  const bool any_keys = std::any_of(covered.begin(), covered.end(),
+                                    [](const auto& table) { return table->spec().is_hash(); });
+  if (any_keys) {
+    MV_RETURN_IF_NOT_OK(ExchangeVotes(ClearKeysOfTables(limit), loaders_,
+                                      "removed its keys: some of them may be gone", limit));
+    MV_RETURN_IF_NOT_OK(ExchangeVotes(RestoreKeysOfTables(limit), loaders_,
+                                      "loaded all of its keys, which have no values yet", limit));
+  }
   MV_RETURN_IF_NOT_OK(
       ExchangeVotes(LoadTables(limit), loaders_,
                     "loaded all of its rows, some of which may hold their old values", limit));
@@ -113,6 +121,34 @@ Status Loading::MatchTables() {
                        "' is in the checkpoint but not in this session"));
 }
 
+ReadArea Loading::ReaderOf(size_t table_index, const WaitLimit& limit) {
+  return [this, table_index, limit](uint32_t area, RowRange rows, const TakeElements& take) {
+    return reader_->Read(saved_indices_[table_index], area, rows.first, rows.end, limit, take);
+  };
+}
+
+Status Loading::ClearKeysOfTables(const WaitLimit& limit) {
+  for (const auto& table : tables()) {
+    if (table->spec().is_hash()) {
+      MV_RETURN_IF_NOT_OK(ClearKeys(table.get(), RowsToLoad(*table), limit));
+    }
+  }
+  return Status::Ok();
+}
+
+Status Loading::RestoreKeysOfTables(const WaitLimit& limit) {
+  restored_.resize(tables().size());
+  for (size_t i = 0; i < tables().size(); ++i) {
+    Table* const table = tables()[i].get();
+    if (!table->spec().is_hash()) continue;
+    const Status restored =
+        RestoreKeys(table, reader_->manifest().tables[saved_indices_[i]], RowsToLoad(*table),
+                    ReaderOf(i, limit), &restored_[i], limit);
+    if (!restored.ok()) return restored.In(checkpoint_path_);
+  }
+  return Status::Ok();
+}
+
 Status Loading::LoadTables(const WaitLimit& limit) {
   for (size_t i = 0; i < tables().size(); ++i) {
     // An updater that keeps one slot per worker needs more or fewer slots than were saved if the
@@ -120,11 +156,8 @@ Status Loading::LoadTables(const WaitLimit& limit) {
     const SavedTable& saved = reader_->manifest().tables[saved_indices_[i]];
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     if (saved.is_hash()) {
-      const auto read = [&](uint32_t area, RowRange rows, const TakeElements& take) {
-        return reader_->Read(saved_indices_[i], area, rows.first, rows.end, limit, take);
-      };
-      const Status loaded =
-          LoadKeys(tables()[i].get(), saved, RowsToLoad(*tables()[i]), read, limit);
+      const Status loaded = LoadRowsOfKeys(tables()[i].get(), saved, RowsToLoad(*tables()[i]),
+                                           ReaderOf(i, limit), std::move(restored_[i]), limit);
       if (!loaded.ok()) return loaded.In(checkpoint_path_);
       MV_RETURN_IF_NOT_OK(LoadOptionsAndCounts(i, limit));
       continue;

@@ -15,6 +15,7 @@
 
 #include "checkpoint/reader.h"
 #include "session/checkpoint_call.h"
+#include "session/table_record.h"
 
 namespace multiverso {
 
@@ -37,7 +38,12 @@ class Loading : private CheckpointCall {
   Status OpenAndVerify(const WaitLimit& limit);
   // Finds each table in the checkpoint.
   Status MatchTables();
+  // The steps in which the keys of hash tables are loaded, before the tables themselves.
+  Status ClearKeysOfTables(const WaitLimit& limit);
+  Status RestoreKeysOfTables(const WaitLimit& limit);
   Status LoadTables(const WaitLimit& limit);
+  // Reads the saved table that belongs to a table.
+  ReadArea ReaderOf(size_t table_index, const WaitLimit& limit);
   Status LoadArea(size_t table_index, uint32_t area, const WaitLimit& limit);
   // Sets what is not an area: hyper-parameters, clocks, and update counts that are per section.
   Status LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit);
@@ -51,7 +57,8 @@ class Loading : private CheckpointCall {
   uint64_t id_ = 0;
   int64_t step_ = -1;
   std::unique_ptr<CheckpointReader> reader_;
-  std::vector<uint32_t> saved_indices_;  // each table's index in Manifest::tables
+  std::vector<uint32_t> saved_indices_;             // each table's index in Manifest::tables
+  std::vector<std::vector<RestoredRow>> restored_;  // the rows of each hash table
 };
 
 }  // namespace multiverso

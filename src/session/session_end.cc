@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "session/saving.h"
 #include "session/session.h"
@@ -87,6 +88,7 @@ Status Session::Close(Interrupt* interrupt) {
 
 Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
+  (void)MV_FAILPOINT("close.met");
   // Other nodes may need sums that this node forwards, so the node forwards all sums first.
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));

@@ -68,6 +68,22 @@ StepCounting CountingOf(const Table& table) {
                                                                       : StepCounting::kPerRow;
 }
 
+// Returns the rows of a saved hash table among which the keys are that belong into these rows of
+// the table. Stripes divide the range of the hashes, so those of the saved table are near the same
+// place.
+RowRange SavedRowsNear(const Table& table, const SavedTable& saved, RowRange rows) {
+  const int64_t saved_stripes = saved.num_row / kRowsPerStripeOfKeys;
+  const auto place_of = [&](int64_t row, int64_t more) {
+    const double place = static_cast<double>(row / kRowsPerStripeOfKeys) *
+                         static_cast<double>(saved_stripes) /
+                         static_cast<double>(table.spec().key_stripes());
+    return std::clamp<int64_t>(static_cast<int64_t>(place) + more, 0, saved_stripes) *
+           kRowsPerStripeOfKeys;
+  };
+  if (rows.count() == 0) return RowRange{0, 0};
+  return RowRange{place_of(rows.first, -1), place_of(rows.end, 2)};
+}
+
 }  // namespace
 
 SavedTable RecordOf(const Table& table) {
@@ -166,74 +182,64 @@ Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const Wai
       .CopyStepsIn(rows.first, rows.count(), rows.count(), &counted, limit);
 }
 
-Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
-                const WaitLimit& limit) {
-  Shard* const shard = table->shard();
-  const int64_t table_stripes = table->spec().key_stripes();
-  const int64_t first_stripe = rows.first / kRowsPerStripeOfKeys;
-  const int64_t end_stripe = rows.end / kRowsPerStripeOfKeys;
-  const int64_t node_stripe = table->partition().node_rows().first / kRowsPerStripeOfKeys;
-  MV_RETURN_IF_NOT_OK(
-      shard->AsKeyed()->ClearKeys(first_stripe - node_stripe, end_stripe - node_stripe, limit));
-  if (rows.count() == 0) return Status::Ok();
-  // Stripes divide the range of the hashes, so those of the saved table are near the same place.
-  const int64_t saved_stripes = saved.num_row / kRowsPerStripeOfKeys;
-  const auto place_of = [&](int64_t stripe, int64_t more) {
-    const double place = static_cast<double>(stripe) * static_cast<double>(saved_stripes) /
-                         static_cast<double>(table_stripes);
-    return std::clamp<int64_t>(static_cast<int64_t>(place) + more, 0, saved_stripes) *
-           kRowsPerStripeOfKeys;
+Status ClearKeys(Table* table, RowRange rows, const WaitLimit& limit) {
+  const int64_t node_row = table->partition().node_rows().first;
+  return table->shard()->AsKeyed()->ClearKeys((rows.first - node_row) / kRowsPerStripeOfKeys,
+                                              (rows.end - node_row) / kRowsPerStripeOfKeys, limit);
+}
+
+Status RestoreKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
+                   std::vector<RestoredRow>* restored, const WaitLimit& limit) {
+  const int64_t stripes = table->spec().key_stripes();
+  return read(kKeysArea, SavedRowsNear(*table, saved, rows),
+              [&](int64_t first, int64_t count, const char* data) -> Status {
+                for (int64_t i = 0; i < count; ++i) {
+                  KeyIndex::SavedCell cell;
+                  std::memcpy(&cell, data + i * kKeyBytes, sizeof(cell));
+                  const int64_t stripe_row = StripeOfKey(cell.key, stripes) * kRowsPerStripeOfKeys;
+                  if (stripe_row < rows.first || stripe_row >= rows.end) continue;
+                  MV_ASSIGN_OR_RETURN(const int64_t row,
+                                      table->shard()->AsKeyed()->RestoreKey(cell, limit));
+                  if (row == KeyIndex::kNone) {
+                    return Status(Code::kCheckpointCorrupt, StrCat("table '", saved.name, "': key ",
+                                                                   cell.key, " occurs twice"));
+                  }
+                  restored->push_back(RestoredRow{first + i, row, cell.key});
+                }
+                return Status::Ok();
+              });
+}
+
+Status LoadRowsOfKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
+                      std::vector<RestoredRow> restored, const WaitLimit& limit) {
+  const KeyIndex& keys = table->shard()->AsKeyed()->keys();
+  const int64_t node_row = table->partition().node_rows().first;
+  const auto is_gone = [&](const RestoredRow& each) {
+    return keys.Find(each.key) != each.row - node_row;
   };
-  const RowRange saved_rows{place_of(first_stripe, -1), place_of(end_stripe, 2)};
-  // The saved rows that are loaded here, ascending, and where they are now.
-  struct Move {
-    int64_t saved_row;
-    int64_t row;
-    int64_t key;
+  restored.erase(std::remove_if(restored.begin(), restored.end(), is_gone), restored.end());
+  const auto is_before = [](const RestoredRow& a, const RestoredRow& b) {
+    return a.saved_row < b.saved_row;
   };
-  std::vector<Move> moves;
-  const auto take_keys = [&](int64_t first, int64_t count, const char* data) -> Status {
-    for (int64_t i = 0; i < count; ++i) {
-      KeyIndex::SavedCell cell;
-      std::memcpy(&cell, data + i * kKeyBytes, sizeof(cell));
-      const int64_t stripe = StripeOfKey(cell.key, table_stripes);
-      if (stripe < first_stripe || stripe >= end_stripe) continue;
-      MV_ASSIGN_OR_RETURN(const int64_t row, shard->AsKeyed()->RestoreKey(cell, limit));
-      if (row == KeyIndex::kNone) {
-        return Status(Code::kCheckpointCorrupt,
-                      StrCat("table '", saved.name, "': key ", cell.key, " occurs twice"));
-      }
-      moves.push_back(Move{first + i, row, cell.key});
-    }
-    return Status::Ok();
-  };
-  MV_RETURN_IF_NOT_OK(read(kKeysArea, saved_rows, take_keys));
-  // In a full table, later keys have taken the rows of earlier ones.
-  const int64_t node_row = node_stripe * kRowsPerStripeOfKeys;
-  const auto is_gone = [&](const Move& move) {
-    return shard->AsKeyed()->keys().Find(move.key) != move.row - node_row;
-  };
-  moves.erase(std::remove_if(moves.begin(), moves.end(), is_gone), moves.end());
-  const auto is_before = [](const Move& a, const Move& b) { return a.saved_row < b.saved_row; };
-  std::sort(moves.begin(), moves.end(), is_before);
+  std::sort(restored.begin(), restored.end(), is_before);
   for (uint32_t index = 0; index < saved.num_areas(); ++index) {
     const uint32_t area = saved.area(index);
     const bool is_slot = area > kParameterArea && area <= saved.slots;
     if (area == kKeysArea || area == kRowIdsArea ||
-        (is_slot && static_cast<int64_t>(area) > shard->state_slots())) {
+        (is_slot && static_cast<int64_t>(area) > table->shard()->state_slots())) {
       continue;
     }
     const int64_t width = saved.elements_per_row(area);
     const int64_t bytes = saved.element_bytes(area);
     const auto take = [&](int64_t first, int64_t count, const char* data) -> Status {
-      auto move =
-          std::lower_bound(moves.begin(), moves.end(), Move{first / width, 0, 0}, is_before);
+      auto next = std::lower_bound(restored.begin(), restored.end(),
+                                   RestoredRow{first / width, 0, 0}, is_before);
       while (count > 0) {
         const int64_t in_row = first % width;
         const int64_t part = std::min(count, width - in_row);
-        if (move != moves.end() && move->saved_row < first / width) ++move;
-        if (move != moves.end() && move->saved_row == first / width) {
-          MV_RETURN_IF_NOT_OK(LoadPart(table, area, move->row * width + in_row, part, data, limit));
+        if (next != restored.end() && next->saved_row < first / width) ++next;
+        if (next != restored.end() && next->saved_row == first / width) {
+          MV_RETURN_IF_NOT_OK(LoadPart(table, area, next->row * width + in_row, part, data, limit));
         }
         first += part;
         count -= part;
@@ -241,7 +247,7 @@ Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const Read
       }
       return Status::Ok();
     };
-    MV_RETURN_IF_NOT_OK(read(area, saved_rows, take));
+    MV_RETURN_IF_NOT_OK(read(area, SavedRowsNear(*table, saved, rows), take));
   }
   return Status::Ok();
 }

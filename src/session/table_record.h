@@ -43,10 +43,25 @@ Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const Wai
 // table, as CheckpointReader::Read does.
 using TakeElements = std::function<Status(int64_t first, int64_t count, const char* data)>;
 using ReadArea = std::function<Status(uint32_t area, RowRange rows, const TakeElements& take)>;
-// Replaces the keys of whole stripes of a hash table, which are rows of this node, by those that
-// belong there of a saved table, with their values and state.
-Status LoadKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
-                const WaitLimit& limit);
+
+// A saved row of a hash table, and where it is in the table into which it is loaded.
+struct RestoredRow {
+  int64_t saved_row;
+  int64_t row;
+  int64_t key;
+};
+
+// The steps in which a hash table is loaded. Each is for the rows of whole stripes, and all ranks
+// of the node have ended it before any begins the next, because a key may take the room of any row
+// of the node. The first one removes all keys.
+Status ClearKeys(Table* table, RowRange rows, const WaitLimit& limit);
+// Gives rows to the saved keys that belong into these stripes, and appends them to *restored. In a
+// full table, later keys take the rows of earlier ones.
+Status RestoreKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
+                   std::vector<RestoredRow>* restored, const WaitLimit& limit);
+// Loads the values and the state of the restored keys that have kept their rows.
+Status LoadRowsOfKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
+                      std::vector<RestoredRow> restored, const WaitLimit& limit);
 
 // Checks that the saved table of the checkpoint `path` can be loaded into `table`. Returns a
 // MismatchError that names both, CheckpointCorruptError if no table can have such a description, or

@@ -302,7 +302,9 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
   }
   int64_t freed = 0;
   KeyCounts counts;
-  MV_RETURN_IF_NOT_OK(InsertKey(Insertion(cell.key, *keys_), &room, &freed, 0, &counts, limit));
+  const Status inserted = InsertKey(Insertion(cell.key, *keys_), &room, &freed, 0, &counts, limit);
+  lazy()->GiveBack(freed);
+  MV_RETURN_IF_NOT_OK(inserted);
   if (counts.admissions == 0) return int64_t{KeyIndex::kNone};
   const int64_t row = keys_->Find(cell.key);
   // Another rank that loads may need the row for a key already.

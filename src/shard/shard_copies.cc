@@ -55,7 +55,9 @@ Status ShardCopies::CopyOut(int64_t area, int64_t first, int64_t count, void* ou
 Status ShardCopies::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,
                            const WaitLimit& limit) const {
   const Request range = RangeOf(first, count);
-  if (area == kParameters) MV_RETURN_IF_NOT_OK(shard_.Touch(range, limit));
+  // The rows of keys have been touched when they were given to the keys.
+  const bool must_touch = area == kParameters && shard_.values_.keys() == nullptr;
+  if (must_touch) MV_RETURN_IF_NOT_OK(shard_.Touch(range, limit));
   Progress progress;
   return shard_.ForEachStripe<kWriting>(
       range, &progress, limit, [&](int64_t at, int64_t buffer_at, int64_t elements) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "base/checked.h"
@@ -15,11 +16,28 @@ namespace {
 // Parts begin at cache lines, so that no two workers use the same one.
 constexpr int64_t kLine = 64;
 
-// Returns whether two arrays of as many elements share memory, but are not the same.
-bool Overlap(const Transfer::Part& one, const Transfer::Part& other, int64_t element_bytes) {
-  const auto a = reinterpret_cast<intptr_t>(one.data);
-  const auto b = reinterpret_cast<intptr_t>(other.data);
-  return a != b && std::max(a, b) - std::min(a, b) < one.count * element_bytes;
+// The addresses of an array, from its first byte to that after its last one.
+struct Extent {
+  uintptr_t begin = std::numeric_limits<uintptr_t>::max();
+  uintptr_t end = 0;
+
+  bool Meets(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+Extent ExtentOf(const Transfer::Part& part, int64_t element_bytes) {
+  if (part.count == 0) return Extent();
+  const auto begin = reinterpret_cast<uintptr_t>(part.data);
+  return Extent{begin, begin + static_cast<uintptr_t>(part.count * element_bytes)};
+}
+
+// Returns the least extent that contains all of the parts.
+Extent ExtentOf(const std::vector<Transfer::Part>& parts, int64_t element_bytes) {
+  Extent all;
+  for (const Transfer::Part& part : parts) {
+    const Extent extent = ExtentOf(part, element_bytes);
+    all = Extent{std::min(all.begin, extent.begin), std::max(all.end, extent.end)};
+  }
+  return all;
 }
 
 }  // namespace
@@ -54,7 +72,36 @@ Transfer::Transfer(RankContext* context, AggregationState* state, const Call& ca
       NodeMemory::kScratchAreaBytes - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
   const int64_t slots = sends_to_all() ? 1 : workers_;
   in_chunk_ = room / slots / kLine * kLine / element_bytes();
-  stages_own_ = is_reduction() && Overlap(SentTo(me_), ReceivedFrom(me_), element_bytes());
+  if (WouldOverwrite()) CopySent();
+}
+
+bool Transfer::WouldOverwrite() const {
+  const int64_t bytes = element_bytes();
+  if (!ExtentOf(call_.sent, bytes).Meets(ExtentOf(call_.received, bytes))) return false;
+  for (int to = 0; to < workers_; ++to) {
+    for (int from = 0; from < workers_; ++from) {
+      const Part& sent = SentTo(to);
+      const Part& received = ReceivedFrom(from);
+      if (!ExtentOf(sent, bytes).Meets(ExtentOf(received, bytes))) continue;
+      // An element that stays where it is has been read before it is written.
+      const bool is_same_worker = (sends_to_all() ? me_ : to) == (is_reduction() ? me_ : from);
+      if (!is_same_worker || sent.data != received.data) return true;
+    }
+  }
+  return false;
+}
+
+void Transfer::CopySent() {
+  int64_t elements = 0;
+  for (const Part& part : call_.sent) elements += part.count;
+  copy_.resize(static_cast<size_t>(elements * element_bytes()));
+  char* to = copy_.data();
+  for (Part& part : call_.sent) {
+    const auto bytes = static_cast<size_t>(part.count * element_bytes());
+    CopyBytes(to, part.data, bytes);
+    part.data = to;
+    to += bytes;
+  }
 }
 
 const Transfer::Part& Transfer::SentTo(int worker) const {
@@ -80,7 +127,7 @@ char* Transfer::Staged(int from, int to) const {
 }
 
 const char* Transfer::Source(int worker, int64_t chunk) const {
-  return worker == me_ && !stages_own_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
+  return worker == me_ ? ElementOf(SentTo(me_), chunk) : Staged(worker, me_);
 }
 
 Transfer::Sizes* Transfer::StagedSizes(int from) const {
@@ -126,7 +173,7 @@ Status Transfer::Run(const WaitLimit& limit) {
 }
 
 void Transfer::StageChunk(int64_t chunk) {
-  if (workers_ == 1 && !stages_own_) return;
+  if (workers_ == 1) return;
   const auto stage = [&](const Part& part, char* to) {
     const int64_t count = CountIn(part, chunk);
     if (count == 0) return;
@@ -134,7 +181,7 @@ void Transfer::StageChunk(int64_t chunk) {
   };
   if (sends_to_all()) return stage(call_.sent[0], Staged(me_, 0));
   for (int worker = 0; worker < workers_; ++worker) {
-    if (worker != me_ || stages_own_) stage(SentTo(worker), Staged(me_, worker));
+    if (worker != me_) stage(SentTo(worker), Staged(me_, worker));
   }
 }
 

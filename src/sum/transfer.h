@@ -35,7 +35,8 @@ class Transfer {
     ReduceOp op;  // of a reduce-scatter
     DType dtype;
     int root;  // the worker whose array is broadcast
-    // What this worker sends: to each worker, or one part to all. Nothing writes to it.
+    // What this worker sends: to each worker, or one part to all. It may share memory with what the
+    // worker receives. Nothing else writes to it.
     std::vector<Part> sent;
     // What it receives: from each worker, or one part that combines theirs.
     std::vector<Part> received;
@@ -66,6 +67,10 @@ class Transfer {
   // Returns where what that worker sends to this one is. This worker's own part stays in its array.
   const char* Source(int worker, int64_t chunk) const;
   Sizes* StagedSizes(int from) const;
+  // Returns whether received elements could overwrite others before these are staged.
+  bool WouldOverwrite() const;
+  // Lets the sent parts refer to a copy of them.
+  void CopySent();
 
   Announcement Announce() const;
   void StageChunk(int64_t chunk);
@@ -83,8 +88,7 @@ class Transfer {
   int workers_;
   int64_t in_chunk_;  // the largest number of elements that a worker sends to another in a chunk
   int64_t chunks_ = 1;
-  // Whether this worker stages also its own part, because the result would overwrite it too early.
-  bool stages_own_;
+  std::vector<char> copy_;  // of the sent parts, if received elements would overwrite them
 };
 
 }  // namespace multiverso

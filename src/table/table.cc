@@ -175,6 +175,8 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
     : here_(std::move(here)),
       context_(context),
       has_rounds_(here_->consistency()->HasRounds()),
+      may_be_excluded_(context.service != nullptr || members().survives_losses() ||
+                       members().is_elastic()),
       calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
   if (context.service == nullptr) return;
@@ -213,7 +215,8 @@ Status Table::Check(const Request& request, int64_t count) const {
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (context_.service != nullptr) MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
+  // A rank that was suspended may find that the others continue without it.
+  if (may_be_excluded_) MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
   if (request.IsPeek() && !EveryGetIsCollective()) {
     Request peek = request;
     peek.may_round = true;

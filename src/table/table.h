@@ -164,6 +164,7 @@ class Table {
   std::shared_ptr<TableShard> here_;
   TableContext context_;
   bool has_rounds_;
+  bool may_be_excluded_;
   bool calls_servers_;
   bool clips_gradients_;  // whether the updater has the option clipnorm
   bool may_exchange_changes_ = false;

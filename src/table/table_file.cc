@@ -100,9 +100,10 @@ Result<std::unique_ptr<TableFile>> TableFile::Open(const std::string& folder,
   MV_RETURN_IF_NOT_OK(LocalFileSystem()->EnsureFolders(file->folder_));
   const std::string header = PathOfHeader(file->folder_);
   const std::string rows = PathOfRows(file->folder_);
-  file->may_remove_ = !std::filesystem::exists(header) && !std::filesystem::exists(rows);
+  const bool is_new = !std::filesystem::exists(header) && !std::filesystem::exists(rows);
   MV_ASSIGN_OR_RETURN(file->header_, OpenFileSegment(header, kHeaderBytes));
   MV_RETURN_IF_NOT_OK(LockFile(file->header_, file->folder_));
+  file->may_remove_ = is_new;  // Without the lock, the files may be those of another job.
   MV_RETURN_IF_NOT_OK(ReserveOnDisk(file->header_, 0, kHeaderBytes));
   MV_RETURN_IF_NOT_OK(file->ReadHeader(any_seed));
   const int64_t least_bytes = file->last_session_ == 0 ? 0 : place.bytes;

@@ -34,6 +34,16 @@ def reports_of_survivors(function, *kills, victims=(0,), np=4, per_node=2):
     return reports
 
 
+@failpoints.needs_failpoints
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_shutdown_does_not_wait_for_a_leader_that_dies_in_it(mode):
+    variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(3, 1)}
+    with launch.Job("losses.py", "closes", mode, np=3, survives=True, **variables) as job:
+        result = job.finish().check_clean()
+    for rank in (0, 2):
+        assert result.reports.get(rank) == {"waited_to_the_end": False}, result.output
+
+
 #: Where servers die: before, in and after a step. With two, the one that continues dies, too.
 DEATHS = [
     "shard.changed@5",

@@ -118,6 +118,15 @@ void CheckGather(Session* session, int me, int workers, DType dtype, int64_t cou
   }
   ASSERT_TRUE(IsOk(session->Move(Gather(dtype, mine, &received))));
   ASSERT_EQ(received, expected) << count << " elements in place";
+  // What a worker sends may also be where it receives from another one.
+  if (step != 0) return;
+  const auto other = static_cast<size_t>((me + 1) % workers);
+  std::copy(expected[static_cast<size_t>(me)].begin(), expected[static_cast<size_t>(me)].end(),
+            received[other].begin());
+  Transfer::Call call = Gather(dtype, mine, &received);
+  call.sent[0].data = received[other].data();
+  ASSERT_TRUE(IsOk(session->Move(call)));
+  ASSERT_EQ(received, expected) << count << " elements in the place of worker " << other;
 }
 
 void CheckExchange(Session* session, int me, int workers, DType dtype, int64_t count,
@@ -249,6 +258,21 @@ void CheckScatter(Session* session, int me, int workers, DType dtype, ReduceOp o
   ASSERT_TRUE(IsOk(session->Move(Scatter(op, dtype, &sent, mine))));
   after[static_cast<size_t>(me)] = expected;
   ASSERT_EQ(sent, after) << NameOf(op) << " of " << count << " " << NameOf(dtype) << " in place";
+  // The result may share a part of the memory of other sent elements.
+  Arrays again;
+  for (int other = 0; other < workers; ++other) {
+    again.push_back(Terms<V>(dtype, me, other, count + step * other));
+  }
+  const auto place = static_cast<size_t>((me + 1) % workers);
+  Array longer = again[place];
+  const auto offset = static_cast<int64_t>(expected.size() / 2);
+  longer.resize(longer.size() + 2 * expected.size());
+  Transfer::Call call = Scatter(op, dtype, &again, &received);
+  call.sent[place].data = longer.data();
+  call.received[0].data = longer.data() + offset / SizeOf(dtype) * SizeOf(dtype);
+  ASSERT_TRUE(IsOk(session->Move(call)));
+  ASSERT_TRUE(std::equal(expected.begin(), expected.end(), call.received[0].data))
+      << NameOf(op) << " of " << count << " " << NameOf(dtype) << " over sent elements";
 }
 
 template <class V>

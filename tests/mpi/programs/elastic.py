@@ -87,6 +87,30 @@ def joins(size):
     mv.shutdown()
 
 
+def saves(folder):
+    """Save while a rank joins that changes a table at once; rank 1 comes late to the save."""
+    begin()
+    table = mv.ArrayTableHandler(1000)
+    if IS_JOINER:
+        worker.report(saved=os.path.exists(os.path.join(folder, "saved")))
+        table.add(np.ones(1000))
+        mv.shutdown()
+        return
+    if mv.rank() == 0:
+        worker.announce("saving")
+    else:
+        worker.wait_for("saving", 0)
+        wait_until(lambda: len(current_session().membership().joined) == 3)
+        time.sleep(0.5)  # The joiner would add meanwhile.
+    mv.save(os.path.join(folder, "checkpoint"))
+    if mv.rank() == 0:
+        open(os.path.join(folder, "saved"), "w").close()
+    wait_until(lambda: table.get()[0] == 1)
+    mv.load(os.path.join(folder, "checkpoint"))
+    worker.report(loaded=table.get().tolist()[0])
+    mv.shutdown()
+
+
 def averages():
     """Sync averaged deltas of 12 per worker, alone, with a joiner, and alone again."""
     begin()
