@@ -1,5 +1,6 @@
 """Synchronizes parameters in a pytree, such as those of a model, between all workers."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from multiverso._native.dtypes import require_table_dtype
+from multiverso.api import current_session
 from multiverso.jax_ext._arrays import ArrayCopier
 from multiverso.sync._host_copy import HostCopy, host_copy_tensors
 from multiverso.sync._shares import averages_by_default, share_of_parameter
@@ -85,6 +87,11 @@ class PytreeSync:
         self._sync = TensorSync(
             lambda: self._tensors_of(params, averages), name, overlap, averages, **options
         )
+        self._sync.has_tensors = False
+        turns = current_session().companions.setdefault(__name__, [])
+        if not turns:
+            turns.append(_Turns())
+        self._turns: _Turns = turns[0]
 
     @property
     def name(self) -> str:
@@ -156,7 +163,13 @@ class PytreeSync:
             self._leaves, self._initial_leaves = self._initial_leaves, None
             self._sync.restart()
         self._leaves = leaves
-        sync()
+        self._sync.asks_to_leave = self._turns.ends_step(self)
+        self._sync.has_tensors = True
+        try:
+            sync()
+        finally:
+            # The program trains what this returns, and may donate it to the next step.
+            self._sync.has_tensors = False
         synced: _Params = self.params
         return synced
 
@@ -234,6 +247,29 @@ class PytreeSync:
         return arrays
 
 
+class _Turns:
+    """Which of the `PytreeSync` objects of a session is the last one in a step of the program.
+
+    A generator and a discriminator, for instance, are synchronized one after the other. A rank may
+    leave after the last of them, when all are as of the same step.
+    """
+
+    #: So often others are synchronized before one of them counts as the last one.
+    _MOST = 100
+
+    def __init__(self) -> None:
+        self._order: list[weakref.ref[PytreeSync]] = []  # by their first syncs
+        self._others = 0  # syncs since that of the last one
+
+    def ends_step(self, sync: PytreeSync) -> bool:
+        """Return whether the sync that begins is the last one in a step of the program."""
+        self._order = [reference for reference in self._order if reference() is not None]
+        if all(reference() is not sync for reference in self._order):
+            self._order.append(weakref.ref(sync))
+        self._others = 0 if self._order[-1]() is sync else self._others + 1
+        return self._others % self._MOST == 0
+
+
 class _LeafStore:
     """The store of the leaves with `indices`, which are of one dtype."""
 
@@ -283,6 +319,12 @@ def _array_of(leaf: Any, path: str) -> jax.Array:
     except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
+    if array.dtype.kind in "iu" and not np.array_equal(np.asarray(leaf), np.asarray(array)):
+        msg = (
+            f"params{path}: expected integers that fit {array.dtype}; JAX has larger ones with "
+            "jax_enable_x64"
+        )
+        raise ValueError(msg)
     require_table_dtype(array.dtype.name, f"params{path}")
     if isinstance(leaf, np.ndarray):
         array = jnp.copy(array)  # The program may change the NumPy array.

@@ -220,12 +220,14 @@ class _RowSteps:
         if self._scaler is None:
             iterations = keras.ops.convert_to_numpy(optimizer._iterations)
             self._batches = int(iterations) % self._batches_per_step
+        # Without a scaler, Keras multiplies the loss by a constant.
+        self._constant_scale = float(optimizer.loss_scale_factor or 1.0)
         self._scale = self._current_scale()
 
     def _current_scale(self) -> float:
         """Return the factor of the loss in the next batch."""
         if self._scaler is None:
-            return 1.0
+            return self._constant_scale
         if not self._scaler.built:
             return float(self._scaler.initial_scale)
         if hasattr(self._model, "jax_state_sync"):

@@ -13,6 +13,13 @@ from multiverso.learn.algo import WEIGHTS, WIRES
 #: A metric, "<" or ">", and a number.
 Condition = tuple[str, str, float]
 
+#: Options that have no effect with a mode.
+_OF_WORKERS: Final = ("worker_optimizer", "elastic_lr", "elastic_momentum")
+UNUSED: Final = {
+    "easgd": ("optimizer", "optimizer_params", "learning_rate"),
+    "sgd": _OF_WORKERS,
+    "downpour": _OF_WORKERS,
+}
 #: Metrics that Keras 3 has renamed.
 _METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
 
@@ -89,7 +96,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option("--synchronous", text, False, action="store_true")
     text = "accepted for scripts of mpi_learn; there is one master, and no groups of workers"
     add_option("--masters N", text, 1, type=positive)
-    add_option("--worker-optimizer NAME", "easgd, diloco: the workers' optimizer", "sgd")
+    add_option("--worker-optimizer NAME", "easgd, diloco: the workers' optimizer (default: sgd)")
     text = "easgd: the elastic force of all workers together"
     add_option("--elastic-force X", text, 0.9, type=float)
     add_option("--elastic-lr X", "easgd, diloco: the workers' learning rate", type=float)

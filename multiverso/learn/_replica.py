@@ -129,6 +129,11 @@ def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = F
     if not difference:
         optimizer = None if algo.local_steps else GradientCapture()
         replica = Replica(_compiled(model, algo, sample, optimizer))
+        constrained = [v.path for v in model.trainable_variables if getattr(v, "constraint", None)]
+        if constrained and not algo.local_steps:
+            # The optimizer of the tables, which makes the steps, knows none.
+            text = "mode 'sgd' ignores the constraints of %s: use mode 'easgd' or 'diloco'"
+            _log.warning(text, ", ".join(constrained))
         has_own_step = not type(model).train_step.__module__.startswith("keras.")
         if algo.local_steps or not has_own_step or _gives_gradients(replica, sample):
             return replica

@@ -14,6 +14,7 @@ from multiverso.learn._messages import Orders, Report, Reports, share
 from multiverso.learn._replica import Batch, prepare, training_replica
 from multiverso.learn._tables import TrainingTables
 from multiverso.learn.data import length_of
+from multiverso.sync._table_copy import change_of
 
 if TYPE_CHECKING:
     from multiverso.learn._coordinator import Coordinator
@@ -207,7 +208,7 @@ class Worker:
         (table,) = self._tables.parameters
         weights.pull()
         table.get(out=difference)
-        np.subtract(weights.array, difference, out=difference)
+        difference[:] = change_of(weights.array, difference)
         difference *= self._algo.force(self._num_workers)
         table.add(difference)
         weights.array -= difference
@@ -218,7 +219,7 @@ class Worker:
         if table is None:
             return
         state.pull()
-        own_part = (state.array - self._last_state) / self._num_workers
+        own_part = change_of(state.array, self._last_state) / self._num_workers
         table.add_get(own_part, out=state.array)
         np.copyto(self._last_state, state.array)
         state.push()

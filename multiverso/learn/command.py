@@ -28,6 +28,8 @@ from multiverso.learn.model import ModelFromJson, ModelFromKeras
 
 __all__ = ["Parser", "is_master", "main", "train"]
 
+_log = logging.getLogger("multiverso")
+
 _TRAIN: Final = "Train a Keras model on all ranks of a job."
 _PLOT: Final = "Draw the histories of trainings as PNG files."
 
@@ -221,6 +223,9 @@ def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
     if parsed.learning_rate is not None:
         options["learning_rate"] = parsed.learning_rate
     elastic = parsed.mode == "easgd"
+    for name in _options.UNUSED.get(parsed.mode, ()):
+        if getattr(parsed, name) and is_master():
+            _log.warning("--%s has no effect with --mode %s", name.replace("_", "-"), parsed.mode)
     if parsed.optimizer is None:
         parsed.optimizer = "adam"
         if parsed.mode == "diloco":  # The paper uses these optimizers.
@@ -236,7 +241,7 @@ def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
         validate_every=parsed.validate_every,
         sync_every=parsed.sync_every,
         mode="sgd" if parsed.mode == "downpour" else parsed.mode,
-        worker_optimizer=parsed.worker_optimizer,
+        worker_optimizer=parsed.worker_optimizer or "sgd",
         # The option is the paper's beta, the force of all workers together.
         elastic_force=parsed.elastic_force / num_workers,
         elastic_lr=parsed.elastic_lr,
@@ -263,6 +268,8 @@ def _stopping_callbacks(
 
         def stop_if_reached(epoch: int, logs: dict[str, Any] | None = None) -> None:
             value = (logs or {}).get(stop_metric)
+            if value is None:
+                _log.warning("--target-metric: no %s in %s", stop_metric, ", ".join(logs or {}))
             if value is not None and (value > bound if direction == ">" else value < bound):
                 stopper.model.stop_training = True
 

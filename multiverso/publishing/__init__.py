@@ -94,18 +94,17 @@ def publish(
     """
     session = _session.current()
     publishers = session.companions.setdefault(CLOSED_FIRST, [])
-    if to is None and not publishers:
+    step = arguments.integer(step, "step", 0)
+    rounds = dtype is not None and arguments.choice(dtype, "dtype", ("bfloat16",)) is not None
+    full_every = arguments.integer(full_every, "full_every", 1)
+    keep = arguments.integer(keep, "keep", 1)
+    path = None if to is None else _path(to)
+    if path is None and not publishers:
         return session.publish(step)
     # The import is here, because most programs do not publish to a folder.
     from multiverso.publishing._publisher import Options, Publisher, require_supported
 
-    step = arguments.integer(step, "step", 0)
-    options = Options(
-        rounds=dtype is not None and arguments.choice(dtype, "dtype", ("bfloat16",)) is not None,
-        full_every=arguments.integer(full_every, "full_every", 1),
-        keep=arguments.integer(keep, "keep", 1),
-    )
-    path = None if to is None else _path(to)
+    options = Options(rounds, full_every, keep)
     if path is not None:
         require_supported(session)
     if session.local_rank > 0:

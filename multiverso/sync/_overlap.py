@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from multiverso._native import arrays, capi
 from multiverso._native.arrays import memory_at
 from multiverso._native.library import checked
+from multiverso.sync._table_copy import change_of
 from multiverso.sync._table_sync import TableSync
 from multiverso.sync._tensor import Tensor
 from multiverso.tables import ArrayTable
@@ -97,9 +98,9 @@ class OverlappedTableSync(TableSync):
                 received = self._received[begin + low : begin + high]
                 delta = buffer[: high - low]
                 if self._alpha is None:
-                    np.add(np.subtract(current, sent, out=delta), received, out=current)
+                    np.add(change_of(current, sent, delta), received, out=current)
                 elif not is_sent:
-                    np.subtract(current, received, out=delta)
+                    change_of(current, received, delta)
                     np.copyto(current, received)
                     if self._alpha:
                         current += np.multiply(delta, self._alpha, out=delta)

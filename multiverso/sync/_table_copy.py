@@ -17,6 +17,20 @@ from numpy.typing import NDArray
 Share: TypeAlias = float | Callable[[], float]
 
 
+def change_of(
+    current: NDArray[Any], before: NDArray[Any], out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return ``current - before``, and 0 where both are the same infinity or NaN.
+
+    The result is written to `out`, which is neither of them, if it is given.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = np.asarray(np.subtract(current, before, out=out))
+        if change.dtype.kind == "f" and not np.isfinite(change.sum()):
+            change[(current == before) | (np.isnan(current) & np.isnan(before))] = 0
+    return change
+
+
 class TableCopy:
     """The table's values of some parameters, and the parameters as the last sync wrote them.
 
@@ -46,7 +60,7 @@ class TableCopy:
         if not self._share:
             return
         if self._written is not None:
-            delta = parameters - self._written
+            delta = change_of(parameters, self._written)
             share = self._share() if callable(self._share) else self._share
             if share != 1:
                 delta *= share

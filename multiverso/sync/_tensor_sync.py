@@ -149,10 +149,16 @@ class TensorSync:
             for group in self._groups:
                 group.scatter()
         self._steps = 0  # Since all fragments were synchronized.
+        #: Whether `step` also asks whether this rank is to leave.
+        self.asks_to_leave = True
+        #: Whether the tensors are those of the program, so that they can be sent before it leaves.
+        self.has_tensors = True
         self._sent: list[OverlappedTableSync] = []  # In the exchange in the background.
         self._successor: str | None = None
         self._replace_earlier()
-        session.departure.last_calls.append(weakref.WeakMethod(self._complete))
+        calls = session.departure.last_calls
+        calls[:] = [call for call in calls if call() is not None]
+        calls.append(weakref.WeakMethod(self._complete))
 
     def _table_sync(self, tensors: list[Tensor], table: ArrayTable, alpha: float) -> TableSync:
         if not self._overlaps:
@@ -196,7 +202,8 @@ class TensorSync:
                     self._begin([sync for index in due for sync in fragments[index]])
                 if self._due(step, step + 1):
                     self.wait()
-        self.check_leaving()
+        if self.asks_to_leave:
+            self.check_leaving()
 
     def check_leaving(self) -> None:
         """End this rank if it is to leave; see `multiverso.check_leaving`."""
@@ -204,7 +211,7 @@ class TensorSync:
 
     def _complete(self) -> None:
         """Add the deltas since the last sync, before this rank leaves."""
-        if self._fragments is not None and self._successor is None:
+        if self._fragments is not None and self._successor is None and self.has_tensors:
             self.sync()
             self.wait()
 

@@ -62,6 +62,7 @@ class Table(OnDisk):
         "_handle",
         "_initializer",
         "_name",
+        "_program_rate",  # The last learning rate that the program has given.
         "_requires_finite",
         "_stored_dtype",
         "_updater",
@@ -95,6 +96,7 @@ class Table(OnDisk):
             arguments = _arguments_of(type(self))  # type: ignore[arg-type]  # a type has a hash
             self._updater = set_updater(raw, updater, options, arguments)
             raw.dtype, self._stored_dtype, self._dtype = table_dtype(dtype)
+            self._program_rate = float(raw.hyper[capi.MV_HYPER_LEARNING_RATE])
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
             raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
             raw.backing = self._begin_on_disk(backing)
@@ -208,6 +210,7 @@ class Table(OnDisk):
             checked.MV_TableCheckHyper(self._handle, index, value)
         for index, value in values.items():
             checked.MV_TableSetHyper(self._handle, index, value)
+        self._program_rate = values.get(capi.MV_HYPER_LEARNING_RATE, self._program_rate)
 
     def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.

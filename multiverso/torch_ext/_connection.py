@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,8 +59,10 @@ class ConnectedGradients(RowGradients):
         super().__init__(table)
         self._shown: torch.Tensor | None = None  # The norm, which the program may change.
         self._norm = 0.0  # What it was when the program first saw it.
-        self._rate = 1.0  # Of the optimizer, as a factor of the one that its schedule is based on.
-        self._table_rate = table.options["learning_rate"]
+        self._rate = 1.0  # Of the optimizer, as a factor of the one that it is based on.
+        self._first_rate: float | None = None  # Of an optimizer that no scheduler has noted.
+        self._has_warned = False  # Of a rate above the first one.
+        self._table_rate = table._program_rate
         self._set_rate: float | None = None  # What this object has given the table.
         self._is_stepping = False
         self._in_step: torch.Tensor | None = None  # What an optimizer sees in its step.
@@ -139,8 +142,7 @@ class ConnectedGradients(RowGradients):
         nothing if a gradient is not finite.
         """
         self._is_stepping = False
-        # A scheduler notes the rate that it begins with, or the highest one of a cycle.
-        if base := float(group.get("max_lr", group.get("initial_lr", 0.0))):
+        if base := self._base_rate(optimizer, group):
             self._rate = float(group["lr"]) / base
         found = getattr(optimizer, "found_inf", None)
         if found is not None and float(found):
@@ -151,6 +153,22 @@ class ConnectedGradients(RowGradients):
         is_changed = self._shown is not None and float(self._shown) != self._norm
         self.settle()
         self.accept(is_unscaled=is_changed)
+
+    def _base_rate(self, optimizer: Any, group: dict[str, Any]) -> float:
+        """Return the rate of the optimizer that corresponds to the one of the new table."""
+        # A scheduler notes the rate that it begins with. OneCycleLR notes the peak, too.
+        noted = group.get("max_lr", group.get("initial_lr"))
+        if noted is not None:
+            return float(noted)
+        rate = float(group["lr"])
+        if self._first_rate is None:
+            # A job that resumes finds the optimizer and the table as the earlier job left them.
+            created = float(optimizer.defaults.get("lr", 0.0))
+            is_resumed = created and math.isclose(
+                self.table.options["learning_rate"], self._table_rate * rate / created
+            )
+            self._first_rate = created if is_resumed else rate
+        return self._first_rate
 
     def _prepare_add(self) -> None:
         """Set the table's learning rate on the master, if a scheduler has changed the optimizer's.
@@ -164,6 +182,15 @@ class ConnectedGradients(RowGradients):
         session = current_session()
         if not session.is_master_worker():
             return
+        if self._rate > 1.0 and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"the optimizer's learning rate is {self._rate:g} times the one with which its "
+                f"schedule began, so that of table '{self.table.name}' becomes {rate:g}: with "
+                "CyclicLR, create the table with the lowest rate",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         current = self.table.options["learning_rate"]
         # Another layer of the table may have set the rate already.
         if current != rate:
@@ -171,6 +198,7 @@ class ConnectedGradients(RowGradients):
                 return
             # This waits for the get of the round, and so for the rounds that use the rate before.
             self.table.set_option(learning_rate=rate)
+            self.table._program_rate = self._table_rate
         self._set_rate = rate
 
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "base/compiler.h"
+#include "shard/change.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::kernels {
@@ -67,14 +68,14 @@ MV_VECTOR_VERSIONS void AddSum(T* w, const T* a, const T* b, T* out, int64_t n) 
 template <class T>
 MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) {
   MV_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);
+  for (int64_t i = 0; i < n; ++i) out[i] = Change(a[i], b[i]);
 }
 
 template <class T>
 MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
-    const T sum = Plus(w[i], Minus(current[i], last[i]));
+    const T sum = Plus(w[i], Change(current[i], last[i]));
     w[i] = sum;
     current[i] = sum;
     last[i] = sum;
@@ -111,7 +112,7 @@ template <class T>
 MV_VECTOR_VERSIONS void ExchangeDescending(T* w, T* current, T* last, T rate, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
-    const T result = w[i] - rate * (last[i] - current[i]);
+    const T result = w[i] - rate * Change(last[i], current[i]);
     w[i] = result;
     current[i] = result;
     last[i] = result;

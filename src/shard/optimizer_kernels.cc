@@ -4,6 +4,7 @@
 
 #include "base/compiler.h"
 #include "base/raw_bytes.h"
+#include "shard/change.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::kernels {
@@ -224,7 +225,7 @@ MV_VECTOR_VERSIONS void Ftrl(T* w, T* linear, T* sum, const T* g, const FtrlOpti
 template <class T>
 MV_VECTOR_VERSIONS void Pull(T* w, const T* x, T force, T terms, int64_t n) {
   MV_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) w[i] += force * (x[i] - terms * w[i]);
+  for (int64_t i = 0; i < n; ++i) w[i] += force * Change(x[i], terms * w[i]);
 }
 
 template <class T>

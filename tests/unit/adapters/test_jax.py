@@ -15,7 +15,9 @@ if HAS_JAX:
     import jax
     import jax.numpy as jnp
 
+    from multiverso.api import current_session
     from multiverso.jax_ext import PytreeSync, _arrays
+    from multiverso.sync._tensor_sync import TensorSync
 
 
 def copied(params):
@@ -140,6 +142,29 @@ class TestPytreeSync(JaxTestCase):
         before = module.apply(sync.params, x)
         params = sync.sync(plus_one(sync.params))
         np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
+
+
+class TestLeaving(JaxTestCase):
+    def test_asks_when_all_trees_are_of_one_step(self):
+        syncs = [PytreeSync(tree(), average=False) for _ in range(3)]
+        second, first, unused = syncs
+        asked = []
+        with mock.patch.object(TensorSync, "check_leaving", lambda sync: asked.append(sync.name)):
+            for step in range(3):
+                for sync in (first, second):
+                    sync._sync.name = f"{syncs.index(sync)} in step {step}"
+                    sync.sync(sync.params)
+        self.assertEqual(asked, ["1 in step 0", "0 in step 0", "0 in step 1", "0 in step 2"])
+        self.assertIsNotNone(unused)
+
+    def test_sends_nothing_of_arrays_that_the_program_has(self):
+        sync = PytreeSync(tree(0.0), average=False)
+        step = jax.jit(plus_one, donate_argnums=0)
+        params = sync.sync(plus_one(sync.params))
+        params = step(params)
+        current_session().departure.make_last_calls()
+        self.assertEqual(set(sync.tables[0].get()), {1.0})
+        self.assertEqual(set(values_of(sync.sync(params))), {2.0})
 
 
 class TestMemory(JaxTestCase):
@@ -273,6 +298,13 @@ class TestRejectedArguments(JaxTestCase):
         self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
         self.check(TypeError, "overlap: expected", lambda: PytreeSync(tree(), overlap=1))
         self.check(TypeError, "average: expected", lambda: PytreeSync(tree(), average=1))
+
+    def test_rejects_integers_that_jax_would_cut(self):
+        large = {"step": np.array([2**40 + 5])}
+        self.check(ValueError, r"params\['step'\]: expected integers", lambda: PytreeSync(large))
+        sync = PytreeSync({"step": np.array([5])})
+        self.check(ValueError, "expected integers that fit int32", lambda: sync.sync(large))
+        self.assertEqual(int(sync.sync({"step": np.array([7])})["step"][0]), 7)
 
     def test_syncs_integers_beside_averages(self):
         sync = PytreeSync({"w": jnp.zeros(2), "step": jnp.zeros((), jnp.int32)})

@@ -79,6 +79,17 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
 
         self.check_like_keras(scaled, auto_scale_loss=False)
 
+    def test_divides_by_a_constant_scale_of_the_loss(self):
+        rows = []
+        for factor in (None, 16.0):
+            table = table_of()
+            optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=factor)
+            model = model_of(Embedding(table), optimizer, auto_scale_loss=False)
+            fit(model, MVCallback(model))
+            rows.append(table.get())
+        np.testing.assert_allclose(rows[1], rows[0], atol=1e-5)
+        self.assertGreater(np.abs(rows[0] - START).max(), 0.01)
+
     def test_drops_a_step_whose_gradients_are_not_finite(self):
         table = table_of()
         layer = Embedding(table)

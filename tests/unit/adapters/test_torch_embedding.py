@@ -2,7 +2,9 @@
 
 import gc
 import importlib.util
+import shutil
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -509,6 +511,73 @@ class TestTraining(EmbeddingTestCase):
                 layer.step()
                 scheduler.step()
             self.assertEqual(table.options["learning_rate"], 0.25)
+
+    def rates(self, make_scheduler, table, optimizer=None, metric=None):
+        """Return the rates of the optimizer and of the table in each of four steps."""
+        layer = Embedding(table)
+        optimizer = optimizer or torch.optim.SGD(layer.parameters(), lr=0.2)
+        scheduler = make_scheduler(optimizer)
+        found = []
+        for _ in range(4):
+            layer(torch.tensor([1])).sum().backward()
+            found.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            layer.step()
+            mv.barrier()
+            found.append(table.options["learning_rate"])
+            scheduler.step(*(() if metric is None else (metric,)))
+        return found[::2], found[1::2]
+
+    def test_rows_follow_schedulers_that_note_no_first_rate(self):
+        schedulers = torch.optim.lr_scheduler
+        table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
+        rates, of_table = self.rates(
+            lambda optimizer: schedulers.ReduceLROnPlateau(optimizer, factor=0.5, patience=0),
+            table,
+            metric=1.0,
+        )
+        self.assertEqual(rates, [0.2, 0.2, 0.1, 0.05])
+        np.testing.assert_allclose(of_table, np.array(rates) / 2)
+        table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
+        with self.assertWarnsRegex(RuntimeWarning, "create the table with the lowest rate"):
+            rates, of_table = self.rates(
+                lambda optimizer: schedulers.CyclicLR(optimizer, 0.01, 0.2, step_size_up=2), table
+            )
+        np.testing.assert_allclose(of_table, 0.1 * np.array(rates) / 0.01)
+
+    def test_a_resumed_schedule_has_its_rate_once(self):
+        for is_loaded_first in (False, True):
+            folder = tempfile.mkdtemp()
+            self.addCleanup(shutil.rmtree, folder)
+            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=1.0)
+            table.set_option(learning_rate=0.25)
+            table.save(folder)
+            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=1.0)
+            optimizer = None
+            if is_loaded_first:
+                table.load(folder)
+            layer = Embedding(table)
+            optimizer = torch.optim.SGD(layer.parameters(), lr=0.4)
+            if not is_loaded_first:
+                table.load(folder)
+
+            def resumed(optimizer):
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+                for _ in range(2):
+                    optimizer.step()
+                    scheduler.step()
+                return scheduler
+
+            scheduler = resumed(optimizer)
+            of_table = []
+            for _ in range(2):
+                layer(torch.tensor([1])).sum().backward()
+                optimizer.step()
+                layer.step()
+                mv.barrier()
+                of_table.append(table.options["learning_rate"])
+                scheduler.step()
+            np.testing.assert_allclose(of_table, [0.25, 0.125])
 
     def test_distributed_optimizer_steps_the_rows_of_its_module(self):
         layer, reference, table = self.pair(Embedding, torch.nn.Embedding)

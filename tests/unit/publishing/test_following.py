@@ -108,11 +108,12 @@ class TestFolders(FolderTestCase):
             table = mv.ArrayTable(3, name="w")
             mv.publish(to=self.folder)
             fails = RuntimeError("no memory")
-            with mock.patch.object(DenseEncoder, "encode", side_effect=fails):
-                mv.publish(to=self.folder)
-                with self.assertRaises(RuntimeError):
-                    while True:  # It raises when the thread has failed.
-                        mv.publish(to=self.folder)
+            with (
+                mock.patch.object(DenseEncoder, "encode", side_effect=fails),
+                self.assertRaises(RuntimeError),
+            ):
+                while True:  # It raises when the thread has failed.
+                    mv.publish(to=self.folder)
             with (
                 mock.patch.object(Publisher, "_encoder", side_effect=fails),
                 self.assertRaises(RuntimeError),

@@ -57,6 +57,27 @@ class TestSupportedArrays(SessionTestCase):
         np.testing.assert_array_equal(sync.tables[0].get(), [1001] * 4)
         np.testing.assert_array_equal(weights, [1001] * 4)
 
+    def test_infinities_and_nans_that_do_not_change_stay(self):
+        for options in (
+            {},
+            {"average": True},
+            {"overlap": True},
+            {"updater": "sgd", "learning_rate": 1.0},
+            {"updater": "easgd"},
+        ):
+            for dtype in (np.float32, np.float64, np.float16):
+                with self.subTest(**options, dtype=dtype.__name__):
+                    weights = np.array([np.inf, -np.inf, np.nan, 1, 1], dtype)
+                    sync = ParamSync([weights], **options)
+                    for _ in range(2):
+                        weights[3] += 1
+                        sync.sync()
+                        sync.wait()
+                    self.assertEqual(weights[:2].tolist(), [np.inf, -np.inf])
+                    self.assertTrue(np.isnan(weights[2]))
+                    self.assertTrue(np.isfinite(weights[3:]).all())
+                    np.testing.assert_array_equal(sync.tables[0].get()[:3], weights[:3])
+
     def test_creates_one_table_per_dtype(self):
         arrays = [np.zeros(2), np.zeros(3, np.float32), np.zeros(4, np.float16), np.zeros(5)]
         sync = self.check(arrays)
