@@ -136,7 +136,7 @@ def shared_memory(platform_name: str) -> dict[str, Any]:
         "total": disk.total if disk else None,
         "free": disk.free if disk else None,
         "segments": os.environ.get("MULTIVERSO_SEGMENTS")
-        or ("memfd" if platform_name == "linux" else "file"),
+        or {"linux": "memfd", "windows": "private"}.get(platform_name, "file"),
         "huge_pages": _chosen(_HUGE_PAGES / "enabled"),
         "huge_pages_shared": _chosen(_HUGE_PAGES / "shmem_enabled"),
     }

@@ -60,4 +60,4 @@ def _bytes_in(folder: Path) -> int | None:
         limit = int((folder / name).read_text("ascii"))
     except (OSError, ValueError):  # The limit is "max", or there is none.
         return None
-    return limit if limit < 2**62 else None  # The first version has no limit as a huge number.
+    return limit if limit < 2**62 else None  # Version 1 reports no limit as a huge number.

@@ -219,7 +219,7 @@ def stats() -> dict[str, dict[str, float]]:
         were not encoded (`wire`); ``seconds_encoding``, the time of the passes that encode and
         decode them, also for other ranks, and that may update the table, too; and
         ``seconds_waiting``, the time in which calls waited for other nodes' answers. The last six
-        are 0 on one node. In sync mode, the round leader of a node (its first worker) exchanges the
+        are 0 on one node. In sync mode, the round leader of a node, its first worker, exchanges the
         messages for its workers, and the waits for rounds are not counted. Tables beyond the 64th
         are not listed.
 

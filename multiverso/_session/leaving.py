@@ -89,6 +89,11 @@ class Departure:
         self.is_checked = self.is_agreed = False
         self.last_calls: list[WeakMethod[Callable[[], None]]] = []
 
+    def add_last_call(self, call: Callable[[], None]) -> None:
+        """Let a method be called before this rank leaves, as long as its object lives."""
+        self.last_calls[:] = [each for each in self.last_calls if each() is not None]
+        self.last_calls.append(WeakMethod(call))
+
     def make_last_calls(self) -> None:
         """Do what adapters do before this rank leaves."""
         for reference in self.last_calls:

@@ -1,6 +1,5 @@
 """Synchronizes parameters in a pytree, such as those of a model, between all workers."""
 
-import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -49,7 +48,8 @@ class PytreeSync:
     Raises
     ------
     ValueError
-        If the pytree has no leaves, or no leaf has an element.
+        If the pytree has no leaves, or no leaf has an element, or an integer does not fit the type
+        that JAX has without jax_enable_x64.
     TypeError
         If a leaf is not an array, or has another dtype.
     MismatchError
@@ -87,11 +87,13 @@ class PytreeSync:
         self._sync = TensorSync(
             lambda: self._tensors_of(params, averages), name, overlap, averages, **options
         )
-        self._sync.has_tensors = False
+        self._sync.has_tensors = self._sync.asks_to_leave = False
         turns = current_session().companions.setdefault(__name__, [])
         if not turns:
             turns.append(_Turns())
         self._turns: _Turns = turns[0]
+        self._number = self._turns.objects
+        self._turns.objects += 1
 
     @property
     def name(self) -> str:
@@ -163,10 +165,12 @@ class PytreeSync:
             self._leaves, self._initial_leaves = self._initial_leaves, None
             self._sync.restart()
         self._leaves = leaves
-        self._sync.asks_to_leave = self._turns.ends_step(self)
+        ends_step = self._turns.ends_step(self._number)
         self._sync.has_tensors = True
         try:
             sync()
+            if ends_step:
+                self._sync.check_leaving()
         finally:
             # The program trains what this returns, and may donate it to the next step.
             self._sync.has_tensors = False
@@ -251,23 +255,28 @@ class _Turns:
     """Which of the `PytreeSync` objects of a session is the last one in a step of the program.
 
     A generator and a discriminator, for instance, are synchronized one after the other. A rank may
-    leave after the last of them, when all are as of the same step.
+    leave after the last of them, when all are as of the same step. All ranks make the same calls,
+    and the answer depends on these alone, because a rank that asks alone waits for the others.
     """
 
-    #: So often others are synchronized before one of them counts as the last one.
+    #: After so many syncs of one object in a row, each of them counts as the end of a step.
     _MOST = 100
 
     def __init__(self) -> None:
-        self._order: list[weakref.ref[PytreeSync]] = []  # by their first syncs
-        self._others = 0  # syncs since that of the last one
+        self.objects = 0  # that have been made
+        self._numbers: dict[int, int] = {}  # by the number of the object: its turn in a step
+        self._last = -1  # the turn of the last sync
+        self._repeats = 0
+        self._ends: dict[int, bool] = {}  # whether a turn was the last one in its step
 
-    def ends_step(self, sync: PytreeSync) -> bool:
-        """Return whether the sync that begins is the last one in a step of the program."""
-        self._order = [reference for reference in self._order if reference() is not None]
-        if all(reference() is not sync for reference in self._order):
-            self._order.append(weakref.ref(sync))
-        self._others = 0 if self._order[-1]() is sync else self._others + 1
-        return self._others % self._MOST == 0
+    def ends_step(self, number: int) -> bool:
+        """Return whether the sync that begins, of that object, is the last one in its step."""
+        turn = self._numbers.setdefault(number, len(self._numbers))
+        self._repeats = self._repeats + 1 if turn == self._last else 0
+        if turn != self._last:
+            self._ends[self._last] = turn < self._last
+        self._last = turn
+        return self.objects == 1 or self._ends.get(turn, False) or self._repeats >= self._MOST
 
 
 class _LeafStore:
@@ -319,7 +328,8 @@ def _array_of(leaf: Any, path: str) -> jax.Array:
     except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
-    if array.dtype.kind in "iu" and not np.array_equal(np.asarray(leaf), np.asarray(array)):
+    is_cut = array.dtype.kind in "iu" and not isinstance(leaf, jax.Array)
+    if is_cut and not np.array_equal(np.asarray(leaf), np.asarray(array)):
         msg = (
             f"params{path}: expected integers that fit {array.dtype}; JAX has larger ones with "
             "jax_enable_x64"

@@ -187,7 +187,7 @@ class Worker:
         weights, part = self.replica.weights, self._tables.fragments[fragment]
         if gradient is None:
             weights.pull()
-            gradient = np.subtract(self._buffer[part], weights.array[part], out=self._buffer[part])
+            gradient = change_of(self._buffer[part], weights.array[part])
         if not samples:
             gradient.fill(0)
         if num_active > 1:

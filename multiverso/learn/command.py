@@ -268,12 +268,18 @@ def _stopping_callbacks(
 
         def stop_if_reached(epoch: int, logs: dict[str, Any] | None = None) -> None:
             value = (logs or {}).get(stop_metric)
-            if value is None:
-                _log.warning("--target-metric: no %s in %s", stop_metric, ", ".join(logs or {}))
+            names.update(logs or {})
             if value is not None and (value > bound if direction == ">" else value < bound):
                 stopper.model.stop_training = True
 
-        stopper = keras.callbacks.LambdaCallback(on_epoch_end=stop_if_reached)
+        def warn_if_unknown(logs: dict[str, Any] | None = None) -> None:
+            if stop_metric not in names:
+                _log.warning("--target-metric: no %s in %s", stop_metric, ", ".join(names))
+
+        names: dict[str, Any] = {}  # of the metrics, not all of which are in each epoch
+        stopper = keras.callbacks.LambdaCallback(
+            on_epoch_end=stop_if_reached, on_train_end=warn_if_unknown
+        )
         callbacks.append(stopper)
     return callbacks
 

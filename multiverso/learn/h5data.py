@@ -172,7 +172,7 @@ def _opened(path: str | Path, name: str) -> Iterator[Any]:
 
 
 def _datasets(group: Any, key: str, name: str) -> Nested:
-    """Return a dataset of the file `name`, or of a group the list of its datasets and groups."""
+    """Return the dataset `key`, or for a group a nested list; `name` is the file in messages."""
     if key not in group:
         found = ", ".join(sorted(group)[:8]) or "nothing"
         raise InputError(f"cannot use {name}: expected a dataset or group '{key}', found {found}")

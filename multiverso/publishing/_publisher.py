@@ -124,6 +124,10 @@ class Publisher:
             item = self._job(session, version, step, options)
             self._jobs.append(item)
             self._seen = seen
+        except BaseException as error:
+            if session.num_nodes > 1:  # The next call tells the other nodes.
+                self._failure = error
+            raise
         finally:
             self._queue.put(item)
 

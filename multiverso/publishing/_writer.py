@@ -45,7 +45,8 @@ class Writer:
     """Writes the publications of one node to a folder.
 
     The nodes number the publications alike, because each counts all of them, also those that
-    failed. A failed one is followed by a full one, since its number is never used again.
+    failed. A failed one is followed by a full one, since its number is never used again. Only if
+    another job publishes to the folder, which a local one prevents, do the numbers differ.
 
     Parameters
     ----------

@@ -149,16 +149,12 @@ class TensorSync:
             for group in self._groups:
                 group.scatter()
         self._steps = 0  # Since all fragments were synchronized.
-        #: Whether `step` also asks whether this rank is to leave.
-        self.asks_to_leave = True
-        #: Whether the tensors are those of the program, so that they can be sent before it leaves.
-        self.has_tensors = True
+        self.asks_to_leave = True  # Whether `step` does so.
+        self.has_tensors = True  # Whether they are the program's own, and not copies.
         self._sent: list[OverlappedTableSync] = []  # In the exchange in the background.
         self._successor: str | None = None
         self._replace_earlier()
-        calls = session.departure.last_calls
-        calls[:] = [call for call in calls if call() is not None]
-        calls.append(weakref.WeakMethod(self._complete))
+        session.departure.add_last_call(self._complete)
 
     def _table_sync(self, tensors: list[Tensor], table: ArrayTable, alpha: float) -> TableSync:
         if not self._overlaps:

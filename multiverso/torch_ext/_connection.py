@@ -60,7 +60,7 @@ class ConnectedGradients(RowGradients):
         self._shown: torch.Tensor | None = None  # The norm, which the program may change.
         self._norm = 0.0  # What it was when the program first saw it.
         self._rate = 1.0  # Of the optimizer, as a factor of the one that it is based on.
-        self._first_rate: float | None = None  # Of an optimizer that no scheduler has noted.
+        self._first_rate: float | None = None  # The highest one, if no scheduler has noted one.
         self._has_warned = False  # Of a rate above the first one.
         self._table_rate = table._program_rate
         self._set_rate: float | None = None  # What this object has given the table.
@@ -143,7 +143,9 @@ class ConnectedGradients(RowGradients):
         """
         self._is_stepping = False
         if base := self._base_rate(optimizer, group):
-            self._rate = float(group["lr"]) / base
+            factor = float(group["lr"]) / base
+            # Schedulers that multiply the last rate round it.
+            self._rate = 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
         found = getattr(optimizer, "found_inf", None)
         if found is not None and float(found):
             self.drop()
@@ -168,6 +170,8 @@ class ConnectedGradients(RowGradients):
                 self.table.options["learning_rate"], self._table_rate * rate / created
             )
             self._first_rate = created if is_resumed else rate
+        # A program that sets the rate itself may begin with small ones.
+        self._first_rate = max(self._first_rate, rate)
         return self._first_rate
 
     def _prepare_add(self) -> None:
@@ -186,7 +190,7 @@ class ConnectedGradients(RowGradients):
             self._has_warned = True
             warnings.warn(
                 f"the optimizer's learning rate is {self._rate:g} times the one with which its "
-                f"schedule began, so that of table '{self.table.name}' becomes {rate:g}: with "
+                f"scheduler began, so that of table '{self.table.name}' becomes {rate:g}: with "
                 "CyclicLR, create the table with the lowest rate",
                 RuntimeWarning,
                 stacklevel=2,

@@ -54,7 +54,7 @@ class Consistency {
   // For tables on several nodes: passes requests to `runner` from now on, and not to this node's
   // shard. In sync mode these are only gets of values that this node does not have, after
   // Request::rounds rounds; a server that has begun a later round answers with a state error. On
-  // the leader of a node, waiting calls make the work of `service`, which is null elsewhere.
+  // the leader of a node, a waiting call does the work of `service`, which is null elsewhere.
   virtual void PassTo(RequestRunner* /*runner*/, RoundService* /*service*/) {}
 
   // ---- For arrays in the table's memory. Where a mode offers none, the functions set the pointer

@@ -45,8 +45,8 @@ class SpanningSum final : public StagedSum {
 
  private:
   SpanningWords* words() const { return memory_.words(); }
-  // On the leader, makes the work of the service thread, until done() or until there has been none
-  // for a while. Returns done().
+  // On the leader, does the work of the service thread until done(), or until there has been none
+  // for Backoff::kEager. Returns done().
   template <class Done>
   bool WorkUntil(Done done, const WaitLimit& limit) const;
   // Waits until the condition holds, which follows from the adds of rounds before `rounds`.

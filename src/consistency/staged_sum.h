@@ -38,7 +38,7 @@ class StagedSum {
   virtual bool HasSummed(uint64_t rounds) const = 0;
 
   // ---- Getting
-  // Passes gets of values that this node does not have to `runner`, and lets waiting calls work for
+  // Passes gets of values that this node does not have to `runner`. A waiting call does the work of
   // `service` (Consistency::PassTo).
   virtual void PassTo(RequestRunner* /*runner*/, RoundService* /*service*/) {}
   // Waits until the first `rounds` rounds have been applied, and copies the parameters. They do not

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "base/backoff.h"
 #include "base/text.h"
+#include "group/join_lock.h"
 #include "memory/futex.h"
-#include "memory/presence.h"
 #include "memory/segment.h"
 
 namespace multiverso {
@@ -16,9 +15,6 @@ uint64_t Pack(uint32_t number, uint64_t low) {
 }
 uint32_t NumberOf(uint64_t packed) { return static_cast<uint32_t>(packed >> 32); }
 uint32_t LowOf(uint64_t packed) { return static_cast<uint32_t>(packed); }
-
-// The longest pause between two attempts to take the lock of joiners.
-constexpr auto kLongestNap = std::chrono::milliseconds(1);
 
 // Returns whether all ranks must leave the tables as they are during a call.
 bool NeedsTablesAtRest(CollectiveKind kind) {
@@ -36,15 +32,6 @@ void PublishEnd(NodeControl::Calls* calls, uint32_t number, uint64_t sequence) {
 }
 
 }  // namespace
-
-Status LockJoining(int fd, int lock, const WaitLimit& limit) {
-  const Status locked = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
-    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
-    return MarkPresent(fd, lock).ok() ? Status::Ok() : Status::Pending();
-  });
-  if (!locked.pending()) return locked;
-  return Status(Code::kTimeout, "waited for a process that is joining the session");
-}
 
 CollectiveCall::~CollectiveCall() {
   if (!takes_part_ || !context_->members().is_elastic()) return;
@@ -77,17 +64,16 @@ Result<bool> CollectiveCall::Enter(const WaitLimit& limit) {
 }
 
 Status CollectiveCall::BeginForAll(uint64_t* latest, const WaitLimit& limit) {
-  const int fd = context_->memory()->segment().fd();
-  const int lock = context_->memory()->control()->num_ranks;
+  const auto has_begun = [&] { return NumberOf(calls().latest.load()) >= number_; };
+  JoinLock lock(context_->memory()->segment().fd(), *context_->memory()->control());
   // Where no process can find the session, none joins it.
-  if (Segment::CanBeFound()) MV_RETURN_IF_NOT_OK(LockJoining(fd, lock, limit));
-  // A joiner that finds the call also finds its kind.
-  if (NumberOf(calls().latest.load()) < number_) {
+  if (Segment::CanBeFound()) MV_RETURN_IF_NOT_OK(lock.TakeUnless(has_begun, limit));
+  if (!has_begun()) {
+    // A joiner that finds the call also finds its kind.
     kind_of_call().store(static_cast<uint32_t>(kind_));
     calls().latest.store(Pack(number_, static_cast<uint64_t>(context_->members().size())));
   }
   *latest = calls().latest.load();
-  if (Segment::CanBeFound()) ClearPresent(fd, lock);
   return Status::Ok();
 }
 
@@ -143,7 +129,10 @@ Status CollectiveCall::AwaitOthers(RankContext* context, const WaitLimit& limit)
   const uint32_t number = NumberOf(latest);
   const auto kind = static_cast<CollectiveKind>(calls.kinds[number % calls.kKinds].load());
   const bool takes_part = LowOf(latest) > static_cast<uint32_t>(context->members().rank());
-  return takes_part || !NeedsTablesAtRest(kind) ? Status::Ok() : opening.AwaitEnd(number, limit);
+  if (takes_part || !NeedsTablesAtRest(kind)) return Status::Ok();
+  // The call may wait for a disk. Its participants have a deadline, or end.
+  const WaitLimit without_deadline = WaitLimit::Until(Instant::max(), limit.interrupt);
+  return CollectiveCall(context, kind).AwaitEnd(number, without_deadline);
 }
 
 void CollectiveCall::EndOpening(RankContext* context) {

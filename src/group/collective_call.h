@@ -5,8 +5,9 @@
 // joiner runs the same program from its beginning. The first rank that begins a call fixes how many
 // ranks have joined by then. These take part, except those that end before they begin the call. A
 // rank that joined later only waits until the call is over, and it need not wait for a call that
-// has been followed by another. A lock that joiners take, too, decides whether a rank joined before
-// a call began. While the others save, load or publish, a joiner waits before it changes any table.
+// has been followed by another. A lock, which joiners also take, decides whether a rank joined
+// before a call began. While the others save, load or publish, a joiner waits before it changes any
+// table.
 //
 // A rank that takes part for the first time must know how many allgathers the group has made. The
 // participants publish that number when they leave a call, and no call begins before the one before
@@ -20,10 +21,6 @@
 #include "group/rank_context.h"
 
 namespace multiverso {
-
-// Takes the lock of joiners, which is a mark (memory/presence.h) behind those of the ranks on the
-// control segment, and so ends with this process. It is held for microseconds.
-Status LockJoining(int fd, int lock, const WaitLimit& limit);
 
 // The scope of the call. The destructor ends the call, which lets other ranks begin the next one.
 class CollectiveCall {
@@ -46,7 +43,7 @@ class CollectiveCall {
   uint32_t number() const { return number_; }
 
  private:
-  // Begins the call for all ranks, unless another one has. Sets *latest to what NodeControl has.
+  // Begins the call for all ranks, unless another rank has. Sets *latest to what NodeControl has.
   Status BeginForAll(uint64_t* latest, const WaitLimit& limit);
   Status AwaitEnd(uint32_t number, const WaitLimit& limit) const;
   Status CheckKind(uint32_t latest) const;

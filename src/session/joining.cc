@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "group/collective_call.h"
-#include "memory/presence.h"
+#include "group/join_lock.h"
 #include "node/find_sessions.h"
 #include "session/heartbeat.h"
 #include "session/version.h"
@@ -141,13 +141,14 @@ Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
   const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.timeout, interrupt);
   MV_RETURN_IF_NOT_OK(FindSession());
   MV_RETURN_IF_NOT_OK(CheckOptions());
-  const int fd = session_->segment()->fd();
-  const int lock = control()->num_ranks;
-  MV_RETURN_IF_NOT_OK(LockJoining(fd, lock, limit));
-  const Status taken = TakeRank();
-  // The end of the mapping has ended all marks.
-  if (session_->segment()->is_mapped() || context_ != nullptr) ClearPresent(fd, lock);
-  MV_RETURN_IF_NOT_OK(taken);
+  {
+    JoinLock lock(session_->segment()->fd(), *control());
+    MV_RETURN_IF_NOT_OK(lock.TakeUnless([] { return false; }, limit));
+    const Status taken = TakeRank();
+    // The end of the mapping has ended all marks.
+    if (!session_->segment()->is_mapped() && context_ == nullptr) lock.Forget();
+    MV_RETURN_IF_NOT_OK(taken);
+  }
   const Status opened = CollectiveCall::AwaitOthers(context_.get(), limit);
   if (!opened.ok()) {
     context_->state()->Leave("could not join");

@@ -200,6 +200,7 @@ Status RestoreKeys(Table* table, const SavedTable& saved, RowRange rows, const R
                   if (stripe_row < rows.first || stripe_row >= rows.end) continue;
                   MV_ASSIGN_OR_RETURN(const int64_t row,
                                       table->shard()->AsKeyed()->RestoreKey(cell, limit));
+                  if (row == KeyedShard::kTaken) continue;
                   if (row == KeyIndex::kNone) {
                     return Status(Code::kCheckpointCorrupt, StrCat("table '", saved.name, "': key ",
                                                                    cell.key, " occurs twice"));

@@ -10,7 +10,7 @@
 namespace multiverso {
 
 // Returns a - b, and 0 if both have the same bits: an infinity that has not changed has no change.
-// Compilers vectorize this, but no comparison of floats.
+// Compilers vectorize this comparison of bits, but not one of floats.
 template <class T>
 inline MV_ALWAYS_INLINE T Change(T a, T b) {
   using Bits = std::conditional_t<sizeof(T) == sizeof(uint64_t), uint64_t, uint32_t>;

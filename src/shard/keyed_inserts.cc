@@ -306,9 +306,11 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
   lazy()->GiveBack(freed);
   MV_RETURN_IF_NOT_OK(inserted);
   if (counts.admissions == 0) return int64_t{KeyIndex::kNone};
+  const int64_t stripe = keys_->StripeOf(cell.key);
+  MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+  const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
   const int64_t row = keys_->Find(cell.key);
-  // Another rank that loads may need the row for a key already.
-  if (row < 0) return int64_t{KeyIndex::kNone};
+  if (row < 0) return kTaken;
   keys_->Restore(row, cell);
   keys_->Count(KeyCounts());  // publishes the new number of keys
   return first_row_ + row;

@@ -35,8 +35,9 @@ class KeyedShard final : public Shard {
 
   // For loads: removes the keys of some stripes.
   Status ClearKeys(int64_t first_stripe, int64_t end_stripe, const WaitLimit& limit) const;
-  // For loads: gives a key a row. Returns the row's number in the table, or KeyIndex::kNone if the
-  // key has a row already.
+  // For loads: gives a key a row. Returns the row's number in the table, KeyIndex::kNone if the key
+  // has a row already, or kTaken if another rank has needed the new row for a key of its own.
+  static constexpr int64_t kTaken = KeyIndex::kNone - 1;
   Result<int64_t> RestoreKey(const KeyIndex::SavedCell& cell, const WaitLimit& limit) const;
 
  protected:

@@ -196,7 +196,13 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
         failure_.is_set() ? failure_.Get() : failure_.Defer(ExchangePieces(&any));
     // A failure that may mean a loss is ignored, because the check below finds the lost rank.
     const bool is_loss = members.survives_losses() && MayMeanLoss(stepped);
-    if (!stepped.ok() && !stepped.pending() && !is_loss) return stepped;
+    if (!stepped.ok() && !stepped.pending() && !is_loss) {
+      // The other workers of this node wait for this one, so the session is aborted, unless a rank
+      // is lost, which they notice themselves.
+      const bool is_known_loss = MayMeanLoss(stepped) && context_->peers()->AnyLost();
+      if (!is_known_loss) context_->state()->Abort(stepped);
+      return stepped;
+    }
     const Instant now = Clock::now();
     if (now >= next_check) {
       next_check = limit.NextCheck(now);

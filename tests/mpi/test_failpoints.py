@@ -40,8 +40,9 @@ def test_shutdown_does_not_wait_for_a_leader_that_dies_in_it(mode):
     variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **launch.on_nodes(3, 1)}
     with launch.Job("losses.py", "closes", mode, np=3, survives=True, **variables) as job:
         result = job.finish().check_clean()
-    for rank in (0, 2):
-        assert result.reports.get(rank) == {"waited_to_the_end": False}, result.output
+    assert sorted(result.reports) == [0, 2], result.output
+    for report in result.reports.values():
+        assert report == {"waited_to_the_end": False}, result.output
 
 
 #: Where servers die: before, in and after a step. With two, the one that continues dies, too.

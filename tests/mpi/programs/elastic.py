@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 
 import numpy as np
@@ -92,19 +93,17 @@ def saves(folder):
     begin()
     table = mv.ArrayTableHandler(1000)
     if IS_JOINER:
-        worker.report(saved=os.path.exists(os.path.join(folder, "saved")))
         table.add(np.ones(1000))
         mv.shutdown()
         return
     if mv.rank() == 0:
-        worker.announce("saving")
+        # A background thread announces that this rank is in the call.
+        threading.Timer(0.5, worker.announce, ("saving",)).start()
     else:
         worker.wait_for("saving", 0)
         wait_until(lambda: len(current_session().membership().joined) == 3)
-        time.sleep(0.5)  # The joiner would add meanwhile.
+        time.sleep(1)  # The joiner would add meanwhile.
     mv.save(os.path.join(folder, "checkpoint"))
-    if mv.rank() == 0:
-        open(os.path.join(folder, "saved"), "w").close()
     wait_until(lambda: table.get()[0] == 1)
     mv.load(os.path.join(folder, "checkpoint"))
     worker.report(loaded=table.get().tolist()[0])

@@ -146,16 +146,29 @@ class TestPytreeSync(JaxTestCase):
 
 class TestLeaving(JaxTestCase):
     def test_asks_when_all_trees_are_of_one_step(self):
-        syncs = [PytreeSync(tree(), average=False) for _ in range(3)]
-        second, first, unused = syncs
+        second, first = (PytreeSync(tree(), name, average=False) for name in ("second", "first"))
         asked = []
         with mock.patch.object(TensorSync, "check_leaving", lambda sync: asked.append(sync.name)):
-            for step in range(3):
-                for sync in (first, second):
-                    sync._sync.name = f"{syncs.index(sync)} in step {step}"
-                    sync.sync(sync.params)
-        self.assertEqual(asked, ["1 in step 0", "0 in step 0", "0 in step 1", "0 in step 2"])
-        self.assertIsNotNone(unused)
+            for _ in range(3):
+                first.sync(first.params)
+                second.sync_all(second.params)
+            self.assertEqual(asked, ["second"] * 2)  # The first step shows which one is the last.
+            for _ in range(3):
+                for _ in range(5):
+                    first.sync(first.params)
+                second.sync(second.params)
+            self.assertEqual(asked, ["second"] * 5)
+            del second
+            for _ in range(102):
+                first.sync(first.params)
+            self.assertEqual(asked, ["second"] * 5 + ["first"] * 2)
+
+    def test_asks_after_each_sync_of_one_tree(self):
+        sync = PytreeSync(tree(), average=False)
+        with mock.patch.object(TensorSync, "check_leaving") as asks:
+            for _ in range(3):
+                sync.sync(sync.params)
+        self.assertEqual(asks.call_count, 3)
 
     def test_sends_nothing_of_arrays_that_the_program_has(self):
         sync = PytreeSync(tree(0.0), average=False)

@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import unittest
+import warnings
 from unittest import mock
 
 import numpy as np
@@ -544,6 +545,44 @@ class TestTraining(EmbeddingTestCase):
                 lambda optimizer: schedulers.CyclicLR(optimizer, 0.01, 0.2, step_size_up=2), table
             )
         np.testing.assert_allclose(of_table, 0.1 * np.array(rates) / 0.01)
+
+    def test_rows_follow_a_warm_up_of_a_scheduler_and_not_one_by_hand(self):
+        schedulers = torch.optim.lr_scheduler
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
+            rates, of_table = self.rates(
+                lambda optimizer: schedulers.LinearLR(optimizer, 0.25, total_iters=3), table
+            )
+            np.testing.assert_allclose(of_table, np.array(rates) / 2)
+            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
+            rates, of_table = self.rates(
+                lambda optimizer: schedulers.LambdaLR(optimizer, lambda step: min(1, step / 2)),
+                table,
+            )
+            np.testing.assert_allclose(of_table, np.array(rates) / 2)
+            for first in (0, 1):
+                table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
+                by_hand = self.ByHand([0.2 * (first + step) / 2 for step in range(3)] + [0.1])
+                _, of_table = self.rates(by_hand, table)
+                highest = max(by_hand.rates)
+                np.testing.assert_allclose(of_table, [0.1] * 3 + [0.1 * 0.1 / highest])
+
+    class ByHand:
+        """Sets the rates of an optimizer as a program does, without a scheduler."""
+
+        def __init__(self, rates):
+            self.rates = rates
+
+        def __call__(self, optimizer):
+            self._groups = optimizer.param_groups
+            self._left = iter([*self.rates, 0.1])
+            self.step()
+            return self
+
+        def step(self):
+            for group in self._groups:
+                group["lr"] = next(self._left)
 
     def test_a_resumed_schedule_has_its_rate_once(self):
         for is_loaded_first in (False, True):

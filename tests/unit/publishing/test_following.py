@@ -112,7 +112,7 @@ class TestFolders(FolderTestCase):
                 mock.patch.object(DenseEncoder, "encode", side_effect=fails),
                 self.assertRaises(RuntimeError),
             ):
-                while True:  # It raises when the thread has failed.
+                for _ in range(1000):  # It raises when the thread has failed.
                     mv.publish(to=self.folder)
             with (
                 mock.patch.object(Publisher, "_encoder", side_effect=fails),
