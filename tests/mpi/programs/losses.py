@@ -370,7 +370,7 @@ def closes(mode):
     table.add(np.ones(1000))
     mv.barrier()
     if worker.RANK == 1:
-        os.environ["MULTIVERSO_FAILPOINTS"] = "close.met=kill"
+        os.environ["MULTIVERSO_FAILPOINTS"] = "close.met@1=kill"
     began = time.monotonic()
     mv.shutdown()
     worker.report(waited_to_the_end=time.monotonic() - began > timeout)
