@@ -142,8 +142,8 @@ TEST_F(EvictingShard, CountsTheUsesOfARepeatedAddOnce) {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // There, ReadUnlocked always fails.
-// An add has found the row of its key without the lock of the stripe and waits for it, while another
-// rank gives the row to another key.
+// An add has found the row of its key without the lock of the stripe and waits for it, while
+// another rank gives the row to another key.
 TEST_F(EvictingShard, AddsToNoRowThatAnotherKeyHasTaken) {
   const LazyRows rows = Rows();
   KeyIndex index(storage_.key_index(), kStripes, 0, kStripes, policy_, &rows);
