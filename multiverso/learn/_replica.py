@@ -13,6 +13,7 @@ from multiverso._native.arrays import native_order
 from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data, mapped
+from multiverso.sync._table_copy import change_of
 
 if TYPE_CHECKING:
     from multiverso.learn.manager import MPIManager
@@ -76,7 +77,7 @@ class Replica:
         before = self.weights.array.copy()
         self._train_step(data)
         self.weights.pull()
-        np.subtract(before, self.weights.array, out=self.gradient)
+        change_of(before, self.weights.array, self.gradient)
         np.copyto(self.weights.array, before)
         self.weights.push()
 

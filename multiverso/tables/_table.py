@@ -212,6 +212,12 @@ class Table(OnDisk):
             checked.MV_TableSetHyper(self._handle, index, value)
         self._program_rate = values.get(capi.MV_HYPER_LEARNING_RATE, self._program_rate)
 
+    def _set_scheduled_rate(self, rate: float) -> None:
+        """Set the learning rate as a schedule does, which is based on the program's own rate."""
+        given = self._program_rate
+        self.set_option(learning_rate=rate)
+        self._program_rate = given
+
     def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.
 

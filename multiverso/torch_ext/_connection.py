@@ -201,8 +201,7 @@ class ConnectedGradients(RowGradients):
             if self._set_rate is not None and current != self._set_rate:
                 return
             # This waits for the get of the round, and so for the rounds that use the rate before.
-            self.table.set_option(learning_rate=rate)
-            self.table._program_rate = self._table_rate
+            self.table._set_scheduled_rate(rate)
         self._set_rate = rate
 
 

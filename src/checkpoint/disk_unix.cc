@@ -129,7 +129,7 @@ Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::strin
   const OpenFolder folder = OpenFolderAt(dirfd(parent.get()), name, O_NOFOLLOW);
   if (folder == nullptr) return errno == ENOENT ? Status::Ok() : IoFailure(path, "remove", errno);
   MV_ASSIGN_OR_RETURN(const auto entries, NamesIn(folder.get(), path));
-  // After a failure it goes on to the other files, whose removal frees their space.
+  // A file that cannot be removed does not keep the others, whose space becomes free.
   Status status;
   for (const std::string& entry : entries) {
     const Status removed = may_remove(entry)
