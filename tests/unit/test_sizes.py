@@ -9,8 +9,8 @@ from core_files import code_of, core_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MOST_LINES = 400
-MOST_METHODS = 25
+MOST_LINES = 600
+MOST_METHODS = 35
 
 #: The classes with more methods, with their number. A number may only become smaller.
 #: `WorkerClocks` has three tasks that need the same words in the same order: it reads the clocks,
