@@ -3,8 +3,11 @@
 The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
 
+import contextlib
 import http.server
 import socket
+import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +18,10 @@ _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 #: Seconds for which a client may be silent in the middle of a request.
 _TIMEOUT: Final = 10.0
+
+#: The most clients that are answered at the same time, so that with the thread which listens there
+#: are 8 threads. Further clients wait.
+_MAX_CLIENTS: Final = 7
 
 #: The characters that have another meaning in the value of a label.
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -118,10 +125,12 @@ def label(text: str) -> str:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    server: "_Server"
     timeout = _TIMEOUT
 
     def do_GET(self) -> None:  # noqa: N802 (a name of http.server)
         """Answer with the metrics."""
+        self.server.asking.pop(self.connection, None)
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "expected /metrics")
             return
@@ -140,8 +149,37 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Print nothing for each request."""
 
 
-class _ServerOfIPv6(http.server.ThreadingHTTPServer):
-    address_family = socket.AF_INET6
+class _Server(http.server.ThreadingHTTPServer):
+    def __init__(self, host: str, port: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._free = threading.BoundedSemaphore(_MAX_CLIENTS)
+        #: The clients whose requests are not complete yet, in the order in which they have come.
+        self.asking: dict[Any, None] = {}
+        super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for the client; of too many, end the one that has asked for longest."""
+        if not self._free.acquire(blocking=False):
+            # Clients that send no request must not keep others waiting.
+            for client in list(self.asking)[:1]:
+                with contextlib.suppress(OSError):  # It may have gone meanwhile.
+                    client.shutdown(socket.SHUT_RDWR)
+            self._free.acquire()
+        self.asking[request] = None
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer the client."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.asking.pop(request, None)
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of an error, unless the client has gone, which is no fault here."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
@@ -155,8 +193,7 @@ def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
         A function that is called with the address.
 
     """
-    server_of = _ServerOfIPv6 if ":" in host else http.server.ThreadingHTTPServer
-    with server_of((host, port), _Handler) as server:
+    with _Server(host, port) as server:
         shown = f"[{host}]" if ":" in host else host
         announce(f"http://{shown}:{server.server_address[1]}/metrics")
         server.serve_forever()

@@ -100,8 +100,8 @@ def joiner_index(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def find_join(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the session that this process is to join, or None."""
-    return environ.get(JOIN) or None
+    """Return the session that this process is to join, or None; raise LauncherError for bytes."""
+    return _text(environ, JOIN) or None
 
 
 def new_name() -> str:
@@ -123,7 +123,7 @@ def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
     if find_launcher(environ) is not None or find_join(environ) is not None:
         return None
     if NAME in environ:
-        job = LocalJob(environ[NAME], _number(environ, RANK), _number(environ, SIZE))
+        job = LocalJob(_text(environ, NAME), _number(environ, RANK), _number(environ, SIZE))
         if not (0 <= job.rank < job.size and 0 < len(job.name.encode()) <= _MAX_NAME_BYTES):
             msg = (
                 f"expected a name of 1 to {_MAX_NAME_BYTES} bytes in {NAME} and a rank in {RANK} "
@@ -151,8 +151,19 @@ def _job_of_torchrun(environ: Mapping[str, str]) -> LocalJob | None:
     values = "/".join(environ.get(name, "") for name in names)
     import hashlib  # It is here, because it would delay the start of every job.
 
-    digest = hashlib.sha256(values.encode()).hexdigest()[:32]
+    digest = hashlib.sha256(os.fsencode(values)).hexdigest()[:32]
     return LocalJob(f"torchrun-{digest}", _number(environ, "RANK"), size)
+
+
+def _text(environ: Mapping[str, str], variable: str) -> str:
+    """Return a variable, or "" without it; raise LauncherError if it is not UTF-8."""
+    value = environ.get(variable, "")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        msg = f"expected UTF-8 in the variable {variable}, received {os.fsencode(value)!r}"
+        raise LauncherError(msg) from None
+    return value
 
 
 def _number(environ: Mapping[str, str], variable: str) -> int:

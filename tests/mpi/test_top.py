@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -70,11 +73,11 @@ def test_top_shows_the_calls_of_the_ranks(np, per_node):
 
 @contextlib.contextmanager
 def served():
-    """Yield the address at which ``multiverso top --prometheus`` serves metrics."""
+    """Yield the address at which ``multiverso top --prometheus`` serves, and its process."""
     command = [sys.executable, "-m", "multiverso", "top", "--prometheus", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield process.stderr.readline().removeprefix("multiverso top: serves ").strip()
+            yield process.stderr.readline().removeprefix("multiverso top: serves ").strip(), process
         finally:
             process.terminate()
 
@@ -93,7 +96,7 @@ def samples(text):
 
 
 def test_prometheus_finds_the_counts_of_all_ranks_and_tables():
-    with launch.Job("top.py", np=4, MULTIVERSO_RANKS_PER_NODE="2") as job, served() as address:
+    with launch.Job("top.py", np=4, MULTIVERSO_RANKS_PER_NODE="2") as job, served() as (address, _):
         job.wait_for("ready", 0)
         with urlopen(address, timeout=60) as answer:
             kind, text = answer.headers["Content-Type"], answer.read().decode()
@@ -120,6 +123,31 @@ def test_prometheus_finds_the_counts_of_all_ranks_and_tables():
         check = ["promtool", "check", "metrics"]
         checked = subprocess.run(check, input=text, text=True, capture_output=True, timeout=60)
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_prometheus_outlives_clients_that_reset_or_send_nothing():
+    with served() as (address, process), contextlib.ExitStack() as clients:
+        host, port = address.removeprefix("http://").removesuffix("/metrics").split(":")
+        threads = f"/proc/{process.pid}/task"
+        before = len(os.listdir(threads))
+
+        def connect():
+            return clients.enter_context(socket.create_connection((host, int(port)), timeout=60))
+
+        for request in (b"", b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n" * 99, b"\xff\n\n"):
+            client = connect()
+            client.sendall(request)
+            # Without lingering, close() resets the connection.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        silent = [connect() for _ in range(40)]
+        with urlopen(address, timeout=60) as answer:
+            assert answer.status == 200
+        # The oldest have been ended, and the latest ones wait for their turn to ask.
+        assert silent[0].recv(1) == b""
+        assert len(os.listdir(threads)) - before <= 7
+        process.terminate()
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_top_draws_tables():

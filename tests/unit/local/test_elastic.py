@@ -296,6 +296,12 @@ class TestVariables(unittest.TestCase):
         self.assertIsNone(find_local_job(variables))
         self.assertIsNone(find_join({"MULTIVERSO_JOIN": ""}))
 
+    def test_names_that_are_not_text_are_refused_with_their_variable(self):
+        for variable in ("MULTIVERSO_JOIN", "MULTIVERSO_JOB"):
+            given = {variable: os.fsdecode(b"tr\xffain")}
+            with self.assertRaisesRegex(LauncherError, rf"UTF-8 .*{variable}.* b'tr\\xffain'"):
+                find_local_job({**given, "MULTIVERSO_RANK": "0", "MULTIVERSO_SIZE": "1"})
+
     def test_job_does_not_inherit_the_variables_of_its_parent(self):
         inherited = {"MULTIVERSO_JOIN": "a", "MULTIVERSO_ELASTIC": "1:2", "MULTIVERSO_JOB": "b"}
         with mock.patch.dict(os.environ, {**inherited, "MULTIVERSO_LOG": "off"}):
