@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from multiverso.learn._history import History, write_json
 from multiverso.learn._messages import Orders, Report, share
-from multiverso.learn._replica import data_with, prepare, unpack, validation_replica
+from multiverso.learn._replica import Passes, data_with, unpack, validation_replica
 from multiverso.learn._tables import TrainingTables
 
 if TYPE_CHECKING:
@@ -24,26 +24,27 @@ _log = logging.getLogger("multiverso")
 class Coordinator:
     """The master: receives the reports of the workers, and gives them orders.
 
-    In lock-step an epoch ends when every worker has trained on its files, and the workers wait for
-    the callbacks. Otherwise no worker waits: an epoch ends when the workers together have
-    seen as many samples as the files contain, and the last epoch ends when all workers are done.
-    The workers are the ranks from 1, or rank 0 if it is alone. `replica` is the master's copy of
-    the model, for validation and callbacks.
+    An epoch ends when the workers together have made as many passes over their files as there are
+    workers. In lock-step each has made one, and waits for the callbacks. Otherwise no worker waits,
+    and a fast one may have made several. A report ends one pass, so at most one epoch, and an epoch
+    contains at least one pass as a whole.
+    The workers are the ranks from 1, or rank 0 if it is alone, on its `own_passes`. `replica` is
+    the master's copy of the model, for validation and callbacks.
     """
 
-    def __init__(self, settings: "MPIManager", num_workers: int) -> None:
+    def __init__(self, settings: "MPIManager", own_passes: Passes | None, num_workers: int) -> None:
         self._settings = settings
         self._num_workers = num_workers
         self._samples_per_epoch = data_with(settings, settings.train_list).count_data()
-        data, model, batch = prepare(settings, settings.val_list or settings.train_list, 0)
+        model = settings.model_builder.build_model()
+        passes = own_passes
+        if settings.val_list or passes is None:
+            passes = Passes(settings, settings.val_list or settings.train_list)
         has_validation = settings.val_list and settings.algo.validate_every != 0
-        self._validation = data if has_validation else None
-        self.replica = validation_replica(model, settings.algo, batch)
+        self._validation = passes if has_validation else None
+        self.replica = validation_replica(model, settings.algo, passes.sample)
         self._received: deque[tuple[int, Report]] = deque()
-        self._reports: list[Report] = []  # In this epoch.
-        self._total_samples = self._total_updates = 0  # In all epochs.
-        self._first_epoch_samples = 0  # Of each worker until it has ended an epoch.
-        self._workers_past_first: set[int] = set()
+        self._total_updates = 0  # In all epochs.
         self._num_done = 0  # The number of workers that have ended all epochs.
         self._validation_metrics: dict[str, float] = {}
         self._new_updates = 0  # Since the last validation.
@@ -95,7 +96,9 @@ class Coordinator:
 
     def _receive(self, rank: int, report: Report) -> None:
         self._count(rank, report)
-        while self._epoch < self._epochs.stop and not self.orders.stop and self._epoch_is_over():
+        # Workers that were told to stop have not completed their passes.
+        is_over = report.ended_epoch and self._passes == self._num_workers
+        if is_over and not self.orders.stop:
             self._end_epoch()
         self.orders.end = self._num_done == self._num_workers
 
@@ -111,17 +114,15 @@ class Coordinator:
         return self._history
 
     def _count(self, rank: int, report: Report) -> None:
-        self._reports.append(report)
-        self._total_samples += report.samples
+        self._samples += report.samples
+        self._updates += report.updates
         self._total_updates += report.updates
         self._new_updates += report.updates
-        if rank not in self._workers_past_first:
-            self._first_epoch_samples += report.samples
-        if report.ended_epoch:
-            self._workers_past_first.add(rank)
+        self._passes += report.ended_epoch
         self._num_done += report.done
-        if self._samples_per_epoch is None and len(self._workers_past_first) == self._num_workers:
-            self._samples_per_epoch = self._first_epoch_samples
+        for name, mean in report.metrics.items():
+            total, samples = self._sums.setdefault(name, {}).get(rank, (0.0, 0))
+            self._sums[name][rank] = total + report.samples * mean, samples + report.samples
         running = self._num_workers - self._num_done
         self._progress.set_postfix({**self._mean_metrics(), "workers": running}, refresh=False)
         self._progress.update(report.samples)
@@ -129,17 +130,10 @@ class Coordinator:
         if every and not self._settings.synchronous and self._new_updates >= every:
             self._validate()
 
-    def _epoch_is_over(self) -> bool:
-        if self._settings.synchronous:
-            return sum(report.ended_epoch for report in self._reports) == self._num_workers
-        if self._num_done == self._num_workers:
-            return True
-        if self._samples_per_epoch is None or self._epoch == self._epochs.stop - 1:
-            return False
-        num_epochs = self._epoch - self._epochs.start + 1
-        return self._total_samples >= num_epochs * self._samples_per_epoch
-
     def _begin_epoch(self) -> None:
+        self._samples = self._updates = self._passes = 0  # In this epoch.
+        #: For each metric and worker: the sum over the samples of this epoch, and their number.
+        self._sums: dict[str, dict[int, tuple[float, int]]] = {}
         self._callbacks.on_epoch_begin(self._epoch)
         self._pass_on_learning_rate()
         self._progress = tqdm(
@@ -158,16 +152,13 @@ class Coordinator:
             self._validate()
         logs.update({f"val_{name}": value for name, value in self._validation_metrics.items()})
         self._validation_metrics = {}
-        samples = sum(report.samples for report in self._reports)
-        updates = sum(report.updates for report in self._reports)
-        self._history.add_epoch(self._epoch, samples, updates, dict(logs))
+        self._history.add_epoch(self._epoch, self._samples, self._updates, dict(logs))
         self._progress.set_postfix(logs)
         self._progress.close()
         text = " ".join(f"{name} {value:.4f}" for name, value in logs.items())
         name = f"epoch {self._epoch + 1}/{self._epochs.stop}"
         _log.info("%s, %.1f s: %s", name, self._history.seconds, text)
         self._callbacks.on_epoch_end(self._epoch, logs)
-        self._reports = []
         self._epoch += 1
         is_stopped = self.replica.model.stop_training
         since_start = self._epoch - self._epochs.start
@@ -183,15 +174,14 @@ class Coordinator:
     def _mean_metrics(self) -> dict[str, float]:
         """Return the metrics of the epoch so far: means over its samples.
 
-        The sums do not depend on the order of the reports, because `math.fsum` rounds only once.
+        They do not depend on the order of the workers, because `math.fsum` rounds only once.
         """
         means = {}
-        for name in dict.fromkeys(name for report in self._reports for name in report.metrics):
-            reports = [report for report in self._reports if name in report.metrics]
-            sums = [report.samples * report.metrics[name] for report in reports]
+        for name, sums_of_workers in self._sums.items():
+            sums, samples = zip(*sums_of_workers.values(), strict=True)
             # Infinities of both signs have no sum.
             total = math.fsum(sums) if all(map(math.isfinite, sums)) else math.nan
-            means[name] = total / sum(report.samples for report in reports)
+            means[name] = total / sum(samples)
         return means
 
     def _validate(self) -> None:
@@ -202,7 +192,7 @@ class Coordinator:
             # Keras expects infinite generators, but `generate_data` ends after an epoch.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             results = self.replica.model.evaluate(
-                (unpack(batch) for batch in self._validation.generate_data()),
+                (unpack(batch) for batch in next(self._validation)),
                 verbose=0,
                 return_dict=True,
                 callbacks=self._callbacks,

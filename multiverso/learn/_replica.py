@@ -2,7 +2,8 @@
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -104,18 +105,34 @@ def data_with(settings: "MPIManager", files: Sequence[str]) -> Data:
     return data
 
 
-def prepare(settings: "MPIManager", files: Sequence[str], number: int) -> tuple[Data, Any, Batch]:
-    """Return the data in `files`, a new model, and a batch of the data.
+class Passes:
+    """The passes over some files: one call of `Data.generate_data` for each.
 
-    `number` changes the seed of random numbers.
+    `sample` is the first batch of the first pass, for which it is kept.
     """
-    data = data_with(settings, files)
-    batch = next(iter(data.generate_data()), None)
-    if batch is None:
-        raise InputError(f"expected a batch from {data.file_names}, received none")
-    if settings.seed is not None:
-        keras.utils.set_random_seed((settings.seed + number) % 2**32)
-    return data, settings.model_builder.build_model(), batch
+
+    def __init__(self, settings: "MPIManager", files: Sequence[str]) -> None:
+        self._data = data_with(settings, files)
+        self._opened: tuple[Batch, Iterator[Batch]] | None = self._open()
+        self.sample = self._opened[0]
+
+    def __next__(self) -> Iterator[Batch]:
+        """Return the batches of the next pass; raise InputError if there is none."""
+        (batch, others), self._opened = self._opened or self._open(), None
+        return chain([batch], others)
+
+    def _open(self) -> tuple[Batch, Iterator[Batch]]:
+        batches = iter(self._data.generate_data())
+        for batch in batches:
+            return batch, batches
+        name = type(self._data).__name__
+        raise InputError(f"{name}: expected a batch from each call of generate_data, received none")
+
+
+def seed_random(seed: int | None, number: int) -> None:
+    """Seed all random numbers of this rank with `seed` and the number of the worker, if given."""
+    if seed is not None:
+        keras.utils.set_random_seed((seed + number) % 2**32)
 
 
 def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = False) -> Replica:

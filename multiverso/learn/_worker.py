@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multiverso.learn._history import ActivityTimer
 from multiverso.learn._messages import Orders, Report, Reports, share
-from multiverso.learn._replica import Batch, prepare, training_replica
+from multiverso.learn._replica import Batch, Passes, training_replica
 from multiverso.learn._tables import TrainingTables
 from multiverso.learn.data import length_of
 from multiverso.sync._table_copy import change_of
@@ -27,7 +27,7 @@ _REPORT_INTERVAL: Final = 0.5
 
 
 class Worker:
-    """Trains `replica`, a copy of the model, on this worker's files, and exchanges its parameters.
+    """Trains `replica`, a copy of the model, in `passes`, and exchanges its parameters.
 
     In lock-step, each worker adds 1 to a shared counter before an exchange, or 0 if it has no batch
     left. The increase of the counter is the number of workers over which the mean is taken. If the
@@ -37,13 +37,12 @@ class Worker:
     worker's previous exchange; in lock-step it is 0.
     """
 
-    def __init__(
-        self, settings: "MPIManager", files: list[str], number: int, num_workers: int
-    ) -> None:
+    def __init__(self, settings: "MPIManager", passes: Passes, num_workers: int) -> None:
         self._algo, self._synchronous = settings.algo, settings.synchronous
         self._num_workers = num_workers
-        self._data, model, batch = prepare(settings, files, number)
-        self.replica = training_replica(model, settings.algo, batch)
+        self._passes = passes
+        model = settings.model_builder.build_model()
+        self.replica = training_replica(model, settings.algo, passes.sample)
         self._timer = ActivityTimer(trace=settings.profile is not None)
         self._learning_rate: float | None = None  # what the master has ordered last
         #: The parameters after the last exchange; with elastic averaging, scratch memory.
@@ -62,7 +61,7 @@ class Worker:
     def train(
         self, tables: TrainingTables, epochs: range, master: "Coordinator | None"
     ) -> dict[str, Any]:
-        """Train on the files once for each of `epochs`, unless the master orders to stop.
+        """Make a pass over the files for each of `epochs`, unless the master orders to stop.
 
         `master` is the coordinator if it is on this rank. Returns the totals for
         `History.add_worker`.
@@ -99,7 +98,8 @@ class Worker:
         }
 
     def _train_epoch(self, epoch: int) -> None:
-        batches = self._data.generate_data()
+        with self._timer.measure("waiting"):
+            batches = next(self._passes)
         while not (self._obey() and not self._synchronous):
             samples, gradient = self._compute(batches)
             if not self._exchange(samples, gradient):

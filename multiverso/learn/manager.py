@@ -183,12 +183,14 @@ class MPIManager:
                 )
             self.data.check([*self.train_list, *self.val_list] if is_master else own_files)
         with agreement():
-            import multiverso.learn._replica  # noqa: F401  (The error names a missing package.)
+            import multiverso.learn._replica as replicas  # The error names a missing package.
             from multiverso.learn._coordinator import Coordinator
             from multiverso.learn._worker import Worker
 
-            master = Coordinator(self, num_workers) if is_master else None
-            worker = Worker(self, own_files, number, num_workers) if is_worker else None
+            replicas.seed_random(self.seed, number)
+            own_passes = replicas.Passes(self, own_files) if is_worker else None
+            master = Coordinator(self, own_passes, num_workers) if is_master else None
+            worker = None if own_passes is None else Worker(self, own_passes, num_workers)
         role = master or worker
         assert role is not None
         tables = TrainingTables(self, role.replica)
