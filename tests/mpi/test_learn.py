@@ -50,6 +50,28 @@ class OutcomeTestCase(unittest.TestCase):
         if name.endswith(" synchronous") or workers < 2:
             self.assertEqual(list(outcome["staleness"]), ["0"])
 
+    def check_speeds(self, reports):
+        """Check trainings of four epochs with workers of different speed."""
+        for name, master in reports[0].items():
+            with self.subTest(name, ranks=len(reports)):
+                history = master["outcome"]["history"]
+                for metric, values in history.items():
+                    self.assertEqual(len(values), 4)
+                    self.assertNotIn(None, values, metric)
+                names = sorted(history)
+                self.assertEqual(master["events"], [0, names, 1, names, 2, names, 3, names])
+                self.assertAlmostEqual(master["rate"], 0.1 / 4)
+                self.assertNotIn(0, master["outcome"]["samples"])
+                trained = sum(samples for _, samples in master["outcome"]["workers"])
+                self.assertEqual(sum(master["outcome"]["samples"]), trained)
+                # A worker makes four passes. The master makes one for each validation, or begins
+                # one for a batch with which to test the model.
+                validates = name != "no validation"
+                calls = [4 if validates else 1] + [4] * (len(reports) - 1)
+                if len(reports) == 1:
+                    calls = [8 if validates else 4]
+                self.assertEqual([report[name]["calls"] for report in reports], calls)
+
     def check_equal(self, pairs):
         """Check that the two trainings of each pair had the same outcome."""
         for name, (first, second) in pairs.items():
@@ -69,7 +91,7 @@ class TestTrainings(OutcomeTestCase):
         job = run(
             PROGRAM,
             *("modes", "masters", "twice", "several_inputs", "callbacks", "restored", "invalid"),
-            *("combinations_on_two_nodes", "like_keras"),
+            *("combinations_on_two_nodes", "like_keras", "speeds"),
             np=3,
             timeout=TIMEOUT,
             KERAS_BACKEND="torch",
@@ -101,6 +123,9 @@ class TestTrainings(OutcomeTestCase):
         in_order, by_name = self.reports_of("several_inputs")[0]
         self.check_outcome("adam synchronous", by_name, workers=2)
         self.assertEqual(in_order, by_name)
+
+    def test_each_epoch_has_a_loss_and_a_call_of_generate_data_if_a_worker_is_late(self):
+        self.check_speeds(self.reports_of("speeds"))
 
     @pytest.mark.release
     def test_callbacks_get_the_shared_model_and_can_stop_or_change_the_learning_rate(self):
@@ -181,7 +206,8 @@ class TestTrainings(OutcomeTestCase):
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
 class TestJobs(OutcomeTestCase):
     def test_single_rank_is_master_and_worker(self):
-        reports = trained("combinations", "single", ranks=1)
+        reports = trained("combinations", "single", "speeds", ranks=1)
+        self.check_speeds([reports[0]["speeds"]])
         for name, outcome in reports[0]["combinations"].items():
             with self.subTest(name):
                 self.check_outcome(name, outcome, workers=0)

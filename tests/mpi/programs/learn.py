@@ -265,6 +265,51 @@ def several_inputs():
     ]
 
 
+class Uneven(Data):
+    """Passes of different lengths. The last of several workers waits until the first is done."""
+
+    def __init__(self, name, waits):
+        super().__init__(10)
+        self.name, self.waits = name, waits
+        self.calls = []  # on all copies of this object
+
+    def generate_data(self):
+        self.calls.append(self.file_names)
+        for number in range(2 + (worker.RANK + len(self.calls)) % 3):
+            if self.waits and number == 1 and 1 < worker.RANK == worker.SIZE - 1:
+                worker.wait_for(f"end of {self.name}", 1)
+            yield np.ones((5, FEATURES), np.float32), np.zeros(5, np.int32)
+        if len(self.calls) == 4:
+            worker.announce(f"end of {self.name}")
+
+
+def speeds():
+    """Train on data of which only the batches are known, with a worker that is late."""
+    found = {}
+    for name, algo, options in (
+        ("sgd", algo_of("sgd"), {}),
+        ("easgd", algo_of(None, "easgd"), {}),
+        ("diloco", in_fragments("sgd"), {}),
+        ("lock-step", algo_of("sgd"), {"synchronous": True}),
+        ("no validation", algo_of("sgd"), {"val_list": None}),
+    ):
+        events = []
+        noted = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs=None, events=events: events.append(epoch),
+            on_epoch_end=lambda epoch, logs=None, events=events: events.append(sorted(logs)),
+        )
+        schedule = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (1 + epoch))
+        data = Uneven(name, waits=name != "lock-step")
+        manager = manager_of(algo, data=data, callbacks=[noted, schedule], **options)
+        found[name] = {
+            "outcome": train(manager),
+            "events": events,
+            "rate": manager.model and float(manager.model.optimizer.learning_rate),
+            "calls": len(data.calls),
+        }
+    return found
+
+
 def callbacks():
     """Train with callbacks on the master."""
     seen = []
@@ -413,6 +458,7 @@ SCENARIOS = (
         callbacks,
         restored,
         several_inputs,
+        speeds,
         invalid,
     ),
     single,
