@@ -197,6 +197,8 @@ class Coordinator:
                 return_dict=True,
                 callbacks=self._callbacks,
             )
+        # A worker on this rank has the same objects as metrics, if the user has passed objects.
+        self.replica.model.reset_metrics()
         self._validation_metrics = {name: float(value) for name, value in results.items()}
         self._new_updates = 0
         self._history.add_validation(self._epoch, self._total_updates, self._validation_metrics)

@@ -13,7 +13,7 @@ from multiverso._extras import BACKENDS, LEARN, needs
 from multiverso._native.arrays import native_order
 from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import Algo
-from multiverso.learn.data import Data, mapped
+from multiverso.learn.data import Data, length_of, mapped
 from multiverso.sync._table_copy import change_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def data_with(settings: "MPIManager", files: Sequence[str]) -> Data:
 class Passes:
     """The passes over some files: one call of `Data.generate_data` for each.
 
-    `sample` is the first batch of the first pass, for which it is kept.
+    `sample` is the first batch of the first pass, for which it is kept. Empty batches are left out.
     """
 
     def __init__(self, settings: "MPIManager", files: Sequence[str]) -> None:
@@ -122,7 +122,8 @@ class Passes:
         return chain([batch], others)
 
     def _open(self) -> tuple[Batch, Iterator[Batch]]:
-        batches = iter(self._data.generate_data())
+        given = self._data.generate_data()
+        batches = (batch for batch in given if length_of(unpack(batch)[0]) > 0)
         for batch in batches:
             return batch, batches
         name = type(self._data).__name__

@@ -143,8 +143,8 @@ class TestReplicas(KerasTestCase):
 
 @pytest.mark.keras_backend
 class TestBatches(KerasTestCase):
-    def validation_loss(self, data, names, parts):
-        """Train with a zero learning rate, and return the loss of the validation.
+    def history(self, data, names="a", parts="p", metrics=(), epochs=1):
+        """Train with a zero learning rate, and return the history.
 
         The model has an input of one column for each of `names`, and sums them in as many outputs.
         """
@@ -159,9 +159,9 @@ class TestBatches(KerasTestCase):
                 dense = [keras.layers.Dense(1, kernel_initializer="ones", name=p) for p in parts]
                 return keras.Model(inputs, [layer(x) for layer in dense])
 
-        algo = Algo("sgd", loss="mse", metrics=[], learning_rate=0.0)
+        algo = Algo("sgd", loss="mse", metrics=list(metrics), learning_rate=0.0)
         files = [[self.folder / name] for name in ("train.h5", "test.h5")]
-        return MPIManager(None, data, algo, Sums(), 1, *files).train()["val_loss"]
+        return MPIManager(None, data, algo, Sums(), epochs, *files).train()
 
     def test_validation_takes_every_structure_of_a_batch(self):
         import h5py
@@ -204,7 +204,36 @@ class TestBatches(KerasTestCase):
         cases.append(("H5Data", H5Data(4), "ab", "pq", cases[-1][-1]))
         for name, data, names, parts, loss in cases:
             with self.subTest(name):
-                np.testing.assert_allclose(self.validation_loss(data, names, parts), loss, 1e-6)
+                found = self.history(data, names, parts)["val_loss"]
+                np.testing.assert_allclose(found, loss, 1e-6)
+
+    def test_metrics_of_an_epoch_are_means_over_its_batches_alone(self):
+        from multiverso.learn import Data
+
+        class Numbers(Data):
+            def generate_data(self):
+                numbers = [5, 5] if self.file_names[0].endswith("test.h5") else [1, None, 2, 3]
+                for number in numbers:
+                    size = 0 if number is None else 4
+                    yield np.full((size, 1), number, np.float32), np.zeros((size, 1), np.float32)
+
+        # The worker and the master of a single rank share an object, but not its state.
+        metrics = ["mse", self.keras.metrics.MeanAbsoluteError("error")]
+        for name, values in self.history(Numbers(4), metrics=metrics, epochs=3).items():
+            with self.subTest(name):
+                wanted = {"loss": 14 / 3, "mse": 14 / 3, "error": 2, "val_error": 5}.get(name, 25)
+                np.testing.assert_allclose(values, [wanted] * 3, 1e-6)
+
+    def test_call_of_generate_data_without_a_batch_is_an_error(self):
+        from multiverso.learn import Data, InputError
+
+        class Once(Data):
+            def generate_data(self, batches=[BATCH[:1] * 2]):  # noqa: B006
+                while batches:
+                    yield batches.pop()
+
+        with self.assertRaisesRegex(InputError, "Once: expected a batch from each call"):
+            self.history(Once(8), epochs=2)
 
 
 class TestModelsFromFiles(KerasTestCase):
