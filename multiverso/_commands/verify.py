@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from multiverso._commands._argument_types import place
 from multiverso.checkpoint import Checkpoint, saved_in
 from multiverso.errors import CheckpointCorruptError
 
@@ -18,7 +19,7 @@ def add_parser(commands: Any) -> None:
         description="Reads a checkpoint, or all checkpoints in a folder, verifies the checksums of "
         "every byte, and describes the contents. Exits with 1 if one is damaged.",
     )
-    parser.add_argument("directory", type=Path, help="a checkpoint, or a folder of checkpoints")
+    parser.add_argument("directory", type=place, help="a checkpoint, or a folder of checkpoints")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

@@ -1,20 +1,13 @@
-"""What `save` and `load` of a session and of a table share: the arguments, and the call of a load.
+"""What `save` and `load` of a session and of a table share: the arguments, and the call of a load."""
 
-Paths are made absolute before the call returns, because the current directory may change during a
-save in the background.
-"""
-
-import os
 from collections.abc import Callable
 from ctypes import byref, c_int64
 from typing import Any
 
 from multiverso._native import capi
-from multiverso._native.arguments import flag, integer, text
+from multiverso._native.arguments import flag, integer
 from multiverso._native.library import checked
-
-#: A path as users pass it.
-StrPath = str | os.PathLike[str]
+from multiverso._native.places import StrPath, path_bytes
 
 
 def save_options(
@@ -45,8 +38,3 @@ def load(
     flags = capi.MV_MISSING_OK if flag(missing_ok, "missing_ok") else 0
     load_function(handle, path_bytes(directory), flags, byref(step))
     return step.value if step.value >= 0 else None
-
-
-def path_bytes(path: Any, name: str = "directory") -> bytes:
-    """Return an absolute path for the library; raise TypeError or ValueError if it is invalid."""
-    return os.fsencode(os.path.abspath(text(os.fspath(path), name)))

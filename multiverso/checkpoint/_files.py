@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from multiverso._native import capi
 from multiverso._native.arguments import integer
-from multiverso._native.checkpoint_calls import StrPath, path_bytes
 from multiverso._native.dtypes import TableDtype, table_dtype
 from multiverso._native.library import checked, lib
+from multiverso._native.places import StrPath, path_bytes
 from multiverso.tables._updaters import UPDATERS
 
 _MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from multiverso._native.checkpoint_calls import StrPath
+from multiverso._native.places import StrPath, path
 
 #: The name of a checkpoint's folder: its number in the order of saving, and its step.
 _FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
@@ -27,15 +27,15 @@ def saved_in(directory: StrPath) -> list[Path]:
     ['000001-step-10', '000002-step-20']
 
     """
-    folder = Path(directory)
+    folder = Path(path(directory, "directory"))
     found = []
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if match := _FOLDER_NAME.fullmatch(path.name):
-                number, step = int(match["number"]), int(match["step"])
-                if path.name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
-                    found.append((number, path))
-    return [path for _, path in sorted(found)]
+    # What is there, but is not a folder, is an error: a job would begin again from the start.
+    for entry in folder.iterdir() if folder.exists() else ():
+        if match := _FOLDER_NAME.fullmatch(entry.name):
+            number, step = int(match["number"]), int(match["step"])
+            if entry.name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
+                found.append((number, entry))
+    return [entry for _, entry in sorted(found)]
 
 
 def latest(directory: StrPath) -> Path | None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from ctypes import byref, c_void_p, sizeof
@@ -13,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._extras import needs
-from multiverso._native import arguments, capi
-from multiverso._native.checkpoint_calls import StrPath, save_options
+from multiverso._native import arguments, capi, places
+from multiverso._native.checkpoint_calls import save_options
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
+from multiverso._native.places import StrPath
 from multiverso.checkpoint._files import MAX_UNSTORED_BYTES, Checkpoint, SavedTable
 
 #: The key in the file's metadata for updaters, options and the step, which are not tensors.
@@ -71,6 +71,7 @@ def export_safetensors(
 
     """
     save_file = _safetensors().numpy.save_file
+    path = Path(places.path(file, "file"))
     tensors: dict[str, NDArray[Any]] = {}
     records = []
     with Checkpoint(directory) as checkpoint:
@@ -97,7 +98,6 @@ def export_safetensors(
         metadata = {"step": checkpoint.step, "tables": records}
     # The file is replaced in one step, so that a concurrent reader finds a complete file. It is
     # written in a new folder: a link in the place of a file would lead the writer elsewhere.
-    path = Path(file)
     with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent) as folder:
         partial = Path(folder, path.name)
         save_file(tensors, partial, metadata={_METADATA_KEY: json.dumps(metadata)})
@@ -174,12 +174,13 @@ def import_safetensors(
 
     """
     package = _safetensors()
+    path = places.path(file, "file")
     try:
-        with package.safe_open(file, framework="numpy") as opened:
+        with package.safe_open(path, framework="numpy") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             encoded = (opened.metadata() or {}).get(_METADATA_KEY)
     except package.SafetensorError as error:
-        msg = f"{os.fspath(file)}: expected a safetensors file: {error}"
+        msg = f"{path}: expected a safetensors file: {error}"
         raise ValueError(msg) from error
     records = [_record_of_tensor(name, tensors[name]) for name in sorted(tensors)]
     if encoded is not None:
@@ -193,7 +194,7 @@ def import_safetensors(
             if step is None:
                 step = arguments.integer(metadata["step"], "step", 0)
         except _METADATA_ERRORS as error:
-            msg = f"{os.fspath(file)}: expected metadata that matches the tensors: {error!r}"
+            msg = f"{path}: expected metadata that matches the tensors: {error!r}"
             raise ValueError(msg) from error
     options = save_options(directory, step, keep)
     tables = (capi.MV_CheckpointTable * len(records))(*(raw for raw, _ in records))

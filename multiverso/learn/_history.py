@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from multiverso._extras import needs
+from multiverso._native import places
 from multiverso._version import __version__
 from multiverso.learn._input import as_input_error, read_text
 
@@ -165,8 +166,8 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
         # The import takes long, so unusable histories are reported before it.
         from matplotlib.figure import Figure
 
-    folder = Path(output)
-    with as_input_error(f"cannot create the folder {folder}", OSError):
+    with as_input_error(f"cannot create the folder {output}", OSError, ValueError):
+        folder = Path(places.path(output, "output"))
         folder.mkdir(parents=True, exist_ok=True)
     metric = _plotted_metric(history_of_path.values())
     written = []

@@ -10,7 +10,7 @@ import threading
 from typing import Any, Literal
 
 from multiverso import _session
-from multiverso._native import arguments
+from multiverso._native import arguments, places
 from multiverso._session.leaving import CLOSED_FIRST
 from multiverso.publishing._tables import FollowedArray, FollowedRows, FollowedTable
 from multiverso.publishing._view import FollowedView, follow
@@ -145,8 +145,8 @@ _turn = threading.Lock()
 
 def _path(to: str | os.PathLike[str]) -> str:
     """Return the same text for the same folder."""
-    text = arguments.text(os.fspath(to), "to")
-    return text if "://" in text else os.path.realpath(text)
+    place = places.path_or_address(to, "to")
+    return place if places.is_address(place) else os.path.realpath(place)
 
 
 def _restart(publishers: list[Any]) -> None:

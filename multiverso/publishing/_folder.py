@@ -8,10 +8,9 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from multiverso._extras import needs
-from multiverso._native import arguments
+from multiverso._native import places
 
 #: The end of the names of files that are being written.
 PARTIAL: Final = ".part"
@@ -47,10 +46,8 @@ class Folder(Protocol):
 
 def folder_of(path: str | os.PathLike[str]) -> Folder:
     """Return the folder of a path, or of an address such as "s3://bucket/folder"."""
-    text = arguments.text(os.fspath(path), "the folder of publications")
-    if text.startswith("file://"):
-        return LocalFolder(urlsplit(text).path)
-    return RemoteFolder(text) if "://" in text else LocalFolder(text)
+    place = places.path_or_address(path, "the folder of publications")
+    return RemoteFolder(place) if places.is_address(place) else LocalFolder(place)
 
 
 def _require_size(size: int, limit: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._extras import needs
+from multiverso._native import places
 
 
 def write(
@@ -21,12 +22,13 @@ def write(
     The columns are ``key``, int64, and ``row``, a list of `num_col` numbers, which is null for keys
     without rows. The file is replaced when it is complete.
     """
+    complete = places.path(path, "path")
     with needs("to_parquet", pyarrow="parquet"):
         import pyarrow
         import pyarrow.parquet
     row_type = pyarrow.list_(pyarrow.from_numpy_dtype(dtype), num_col)
     schema = pyarrow.schema([("key", pyarrow.int64()), ("row", row_type)])
-    partial = f"{os.fspath(path)}.part"
+    partial = f"{complete}.part"
     try:
         with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
             for keys, rows, removed in parts:
@@ -36,7 +38,7 @@ def write(
                 if removed is not None and len(removed):
                     nulls = pyarrow.nulls(len(removed), row_type)
                     writer.write_table(pyarrow.table([removed, nulls], schema))
-        os.replace(partial, path)
+        os.replace(partial, complete)
     except BaseException:
         if os.path.exists(partial):
             os.unlink(partial)

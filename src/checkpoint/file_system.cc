@@ -111,7 +111,10 @@ class DiskFileSystem final : public FileSystem {
   Result<EntryKind> KindOf(const std::string& path) override {
     std::error_code error;
     const fs::file_status found = fs::status(PathOf(path), error);
-    if (found.type() == fs::file_type::not_found) return EntryKind::kNone;
+    // Below a file there can never be anything, so that is no missing entry but a wrong path.
+    if (found.type() == fs::file_type::not_found && error != std::errc::not_a_directory) {
+      return EntryKind::kNone;
+    }
     MV_RETURN_IF_NOT_OK(Check(path, "look at", error));
     if (fs::is_regular_file(found)) return EntryKind::kFile;
     return fs::is_directory(found) ? EntryKind::kFolder : EntryKind::kOther;

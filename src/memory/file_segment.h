@@ -29,6 +29,10 @@ int64_t BytesOnDisk(const Segment& file);
 // StateError if another segment has it.
 Status LockFile(const Segment& file, const std::string& path);
 
+// Returns CheckpointIOError unless `path` still leads to the file. Somebody may have removed it, as
+// jobs that clean /tmp do, or put another file in its place; its rows then end with this process.
+Status CheckInPlace(const Segment& file, const std::string& path);
+
 // Makes sure that the disk has room for a part of a file. Returns MemoryError if it has not.
 Status ReserveOnDisk(const Segment& file, int64_t offset, int64_t bytes);
 

@@ -88,6 +88,22 @@ Status LockFile(const Segment& file, const std::string& path) {
                 StrCat("backing: another job uses ", path, ", or another table of this session"));
 }
 
+Status CheckInPlace(const Segment& file, const std::string& path) {
+  struct stat here{};
+  struct stat opened{};
+  if (fstat(file.fd(), &opened) != 0) return Failure(path, "cannot be examined");
+  const int error = lstat(path.c_str(), &here) == 0 ? 0 : errno;
+  if (error == 0 && here.st_dev == opened.st_dev && here.st_ino == opened.st_ino) {
+    return Status::Ok();
+  }
+  return Status(Code::kCheckpointIo,
+                StrCat(path, ": the file has been ", error == 0 ? "replaced" : "removed",
+                       " while a table used it, so the rows that are in memory end with this "
+                       "session: save a checkpoint before the end, and choose a backing that "
+                       "nothing cleans, unlike /tmp"),
+                FileFault{path, error, 0});
+}
+
 Status ReserveOnDisk(const Segment& file, int64_t offset, int64_t bytes) {
   const int64_t first = offset / PageBytes() * PageBytes();
   const int64_t length = std::min(RoundUp(offset + bytes, PageBytes()), file.bytes()) - first;

@@ -209,6 +209,11 @@ void TableFile::CancelUse() {
   (void)WriteHeader(kClean, last_session_, last_version_, last_ticks_);
 }
 
+Status TableFile::CheckInPlace(const Segment& rows) const {
+  MV_RETURN_IF_NOT_OK(multiverso::CheckInPlace(rows, PathOfRows(folder_)));
+  return multiverso::CheckInPlace(header_, PathOfHeader(folder_));
+}
+
 Status TableFile::EndUse(const Segment& rows, uint64_t version, uint32_t ticks) {
   if (!is_in_use_) return Status::Ok();
   (void)MV_FAILPOINT("table_file.end");
@@ -219,7 +224,7 @@ Status TableFile::EndUse(const Segment& rows, uint64_t version, uint32_t ticks) 
   (void)MV_FAILPOINT("table_file.clean");
   is_in_use_ = false;
   last_session_ = session_;
-  return Status::Ok();
+  return CheckInPlace(rows);
 }
 
 }  // namespace multiverso
