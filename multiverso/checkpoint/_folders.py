@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -29,13 +31,15 @@ def saved_in(directory: StrPath) -> list[Path]:
     """
     folder = Path(path(directory, "directory"))
     found = []
-    # What is there, but is not a folder, is an error: a job would begin again from the start.
-    for entry in folder.iterdir() if folder.exists() else ():
-        if match := _FOLDER_NAME.fullmatch(entry.name):
+    names = []
+    with contextlib.suppress(FileNotFoundError):  # A file in the place of a folder is an error.
+        names = os.listdir(folder)
+    for name in names:
+        if match := _FOLDER_NAME.fullmatch(name):
             number, step = int(match["number"]), int(match["step"])
-            if entry.name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
-                found.append((number, entry))
-    return [entry for _, entry in sorted(found)]
+            if name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
+                found.append((number, folder / name))
+    return [checkpoint for _, checkpoint in sorted(found)]
 
 
 def latest(directory: StrPath) -> Path | None:

@@ -70,8 +70,9 @@ def export_safetensors(
     [1. 2.]
 
     """
-    save_file = _safetensors().numpy.save_file
     path = Path(places.path(file, "file"))
+    places.path(directory, "directory")
+    save_file = _safetensors().numpy.save_file
     tensors: dict[str, NDArray[Any]] = {}
     records = []
     with Checkpoint(directory) as checkpoint:
@@ -173,8 +174,9 @@ def import_safetensors(
     [1. 1.]
 
     """
-    package = _safetensors()
     path = places.path(file, "file")
+    places.path(directory, "directory")
+    package = _safetensors()
     try:
         with package.safe_open(path, framework="numpy") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

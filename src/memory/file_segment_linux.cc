@@ -97,7 +97,7 @@ Status CheckInPlace(const Segment& file, const std::string& path) {
     return Status::Ok();
   }
   return Status(Code::kCheckpointIo,
-                StrCat(path, ": the file has been ", error == 0 ? "replaced" : "removed",
+                StrCat(path, ": the file has been ", error == 0 ? "replaced" : "removed or moved",
                        " while a table used it, so the rows that are in memory end with this "
                        "session: save a checkpoint before the end, and choose a backing that "
                        "nothing cleans, unlike /tmp"),
