@@ -1,4 +1,4 @@
-"""What `save` and `load` of a session and of a table share: the arguments, and the call of a load."""
+"""What `save` and `load` of a session and of a table share: arguments, and the call of a load."""
 
 from collections.abc import Callable
 from ctypes import byref, c_int64
