@@ -114,7 +114,7 @@ class TestInstall(unittest.TestCase):
     def test_readme_works_word_by_word_in_the_folder_of_a_clone(self):
         readme = (ROOT / "README.md").read_text("utf-8")
         install, start = re.findall(r"^((?:pip install|multiverso run) .*)$", readme, re.M)[:2]
-        install_mpi, start_mpi = re.findall(r"^((?:pip install '|mpirun -np 4) .*)$", readme, re.M)
+        install_mpi, start_mpi = re.findall(r"^((?:pip install '|mpirun ).*)$", readme, re.M)[:2]
         program = re.search(r"complete `train.py`.*?```python\n(.*?)```", readme, re.DOTALL)[1]
         (self.clone / "train.py").write_text(program, "utf-8")
         venv.create(self.tmp / "readme", with_pip=True)
