@@ -14,7 +14,7 @@ import sessions
 
 import multiverso as mv
 from multiverso.errors import PublicationError, StateError
-from multiverso.publishing import _tables, _writer
+from multiverso.publishing import _folder, _tables, _writer
 
 
 class JobTestCase(sessions.SessionCleanupTestCase):
