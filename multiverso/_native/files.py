@@ -63,10 +63,10 @@ def lock(path: Path) -> int | None:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link, which would lead elsewhere") from error
+            raise OSError(errno.ELOOP, "it is a link, which would lead elsewhere", path) from error
         raise
     try:
-        _require_regular(descriptor)
+        _require_regular(descriptor, path)
         # Unlike a lock of lockf, it lasts when the program copies the folder.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -105,7 +105,8 @@ class OpenFile:
         while filled < count:
             received = self._file.readinto(content[filled : filled + _MOST_AT_ONCE])
             if not received:
-                raise OSError(f"the file ends at byte {self._position + filled} of {self.size}")
+                reason = f"the file ends at byte {self._position + filled} of {self.size}"
+                raise OSError(errno.EIO, reason, self.name)
             filled += received
         self._position += count
         return content
@@ -135,7 +136,7 @@ def open_file(path: str | os.PathLike[str]) -> OpenFile:
     # Opening a pipe or a device in the place of a file would wait.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        size = _require_regular(descriptor)
+        size = _require_regular(descriptor, path)
         file = os.fdopen(descriptor, "rb", buffering=0)
     except BaseException:
         os.close(descriptor)
@@ -143,9 +144,9 @@ def open_file(path: str | os.PathLike[str]) -> OpenFile:
     return OpenFile(file, size, os.fspath(path))
 
 
-def _require_regular(descriptor: int) -> int:
+def _require_regular(descriptor: int, path: str | os.PathLike[str]) -> int:
     """Return the size of a file; raise OSError for a folder, a pipe or a device."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "expected a regular file")
+        raise OSError(errno.EINVAL, "expected a regular file", os.fspath(path))
     return status.st_size
