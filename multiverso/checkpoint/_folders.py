@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
 from pathlib import Path
-from typing import Final
 
-from multiverso._native.places import StrPath, path
-
-#: The name of a checkpoint's folder: its number in the order of saving, and its step.
-_FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
+from multiverso._native import checkpoint_calls
+from multiverso._native.places import StrPath
 
 
 def saved_in(directory: StrPath) -> list[Path]:
@@ -29,17 +23,7 @@ def saved_in(directory: StrPath) -> list[Path]:
     ['000001-step-10', '000002-step-20']
 
     """
-    folder = Path(path(directory, "directory"))
-    found = []
-    names = []
-    with contextlib.suppress(FileNotFoundError):  # A file in the place of a folder is an error.
-        names = os.listdir(folder)
-    for name in names:
-        if match := _FOLDER_NAME.fullmatch(name):
-            number, step = int(match["number"]), int(match["step"])
-            if name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
-                found.append((number, folder / name))
-    return [checkpoint for _, checkpoint in sorted(found)]
+    return checkpoint_calls.saved_in(directory)
 
 
 def latest(directory: StrPath) -> Path | None:

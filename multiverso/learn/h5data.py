@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from multiverso._extras import LEARN, needs
-from multiverso._native import places
+from multiverso._native import files, places
 from multiverso._native.arguments import integer
 from multiverso.learn._input import InputError, as_input_error, first_line
 from multiverso.learn.data import Data, Nested, mapped
@@ -194,10 +194,6 @@ def _cached(name: str, folder: Path) -> Path:
         if not copy.exists():
             folder.mkdir(parents=True, exist_ok=True)
             # Several ranks may copy the file at once, so the copy must appear complete.
-            unfinished = copy.with_name(f".{copy.name}.{os.getpid()}")
-            try:
-                shutil.copyfile(source, unfinished)
-                unfinished.replace(copy)
-            finally:
-                unfinished.unlink(missing_ok=True)
+            with source.open("rb") as original, files.replacing(copy) as target:
+                shutil.copyfileobj(original, target)
     return copy

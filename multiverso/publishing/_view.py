@@ -316,10 +316,9 @@ class FollowedView:
     def _read_latest(self, wanted: int) -> bool:
         missing = None
         for _ in range(_TRIES):
-            latest = read_latest(self._folder)
-            if latest is None or latest["publications"][-1]["version"] < wanted:
+            chain = read_latest(self._folder)
+            if not chain or chain[-1]["version"] < wanted:
                 return False
-            chain = latest["publications"]
             try:
                 self._apply_chain(chain)
             except FileNotFoundError as error:

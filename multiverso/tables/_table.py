@@ -235,7 +235,7 @@ class Table(OnDisk):
         tables, the one with the name of this table is loaded; the only table may have any name.
         """
         step: int | None = checkpoint_calls.load(
-            checked.MV_TableLoad, self._handle, directory, missing_ok
+            checked.MV_TableLoad, self._handle, directory, missing_ok, call="table.load"
         )
         self.set_option(**_session.current().fixed_options.get(self, {}))
         return step

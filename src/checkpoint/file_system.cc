@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/disk.h"
+#include "memory/limits.h"
 
 namespace multiverso {
 namespace {
@@ -64,8 +65,8 @@ class LocalWritableFile final : public WritableFile {
 
 class LocalReadableFile final : public ReadableFile {
  public:
-  LocalReadableFile(std::string path, int file)
-      : path_(std::move(path)), file_(file), bytes_(disk::SizeOf(file)) {}
+  LocalReadableFile(std::string path, int file, int64_t bytes)
+      : path_(std::move(path)), file_(file), bytes_(bytes) {}
   ~LocalReadableFile() override { disk::Close(file_); }
 
   const std::string& path() const override { return path_; }
@@ -105,7 +106,12 @@ class DiskFileSystem final : public FileSystem {
     if (kind == EntryKind::kOther) return IoFailure(path, "read", EINVAL);
     const int file = disk::Open(path);
     if (file < 0) return IoFailure(path, "open", errno);
-    return std::unique_ptr<ReadableFile>(std::make_unique<LocalReadableFile>(path, file));
+    // The path may have led elsewhere a moment ago, so the open file counts.
+    const int64_t bytes = disk::SizeOf(file);
+    const int error_number = errno;
+    auto opened = std::make_unique<LocalReadableFile>(path, file, bytes);
+    if (bytes < 0) return IoFailure(path, "read", error_number);
+    return std::unique_ptr<ReadableFile>(std::move(opened));
   }
 
   Result<EntryKind> KindOf(const std::string& path) override {
@@ -204,6 +210,12 @@ Status ForeignEntryFailure(const std::string& path, const std::string& name) {
       Code::kCheckpointIo,
       StrCat(path, ": cannot remove: it contains ", JsonText(name), ", which no save writes"),
       FileFault{path, ENOTEMPTY, 0});
+}
+
+Status CheckRoomFor(int64_t bytes, const std::string& path) {
+  // Looking up the free memory reads files, which would take longer than to read a small one.
+  constexpr int64_t kAlwaysFits = int64_t{1} << 20;
+  return bytes <= kAlwaysFits ? Status::Ok() : CheckIsFree(bytes).In(path);
 }
 
 Status CorruptionFailure(const std::string& path, int64_t offset, const std::string& problem) {

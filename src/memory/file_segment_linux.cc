@@ -34,9 +34,10 @@ Status CheckFile(int fd, const std::string& path) {
   struct statfs system{};
   if (fstat(fd, &info) != 0 || fstatfs(fd, &system) != 0)
     return Failure(path, "cannot be examined");
-  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0 ||
+      info.st_nlink > 1) {
     return Status(Code::kValue, StrCat("backing: expected a file of this user that nobody else may "
-                                       "change or read, received ",
+                                       "change or read, and that has no other name, received ",
                                        path));
   }
   const auto type = static_cast<uint32_t>(system.f_type);
@@ -53,9 +54,8 @@ Status CheckFile(int fd, const std::string& path) {
 
 Result<Segment> Segment::OpenFile(const std::string& path, int64_t bytes, int64_t least_bytes) {
   Segment segment;
-  segment.fd_ = OpenDescriptor(path.c_str(),
-                               O_RDWR | (least_bytes == 0 ? O_CREAT : 0) | O_NOFOLLOW | O_NONBLOCK,
-                               S_IRUSR | S_IWUSR);
+  segment.fd_ = OpenWithoutLinks(path, O_RDWR | (least_bytes == 0 ? O_CREAT : 0) | O_NONBLOCK,
+                                 S_IRUSR | S_IWUSR);
   if (segment.fd_ < 0) return Failure(path, "cannot be opened");
   MV_RETURN_IF_NOT_OK(CheckFile(segment.fd_, path));
   struct stat info{};

@@ -14,7 +14,7 @@ import sessions
 
 import multiverso as mv
 from multiverso.errors import PublicationError, StateError
-from multiverso.publishing import _tables, _writer
+from multiverso.publishing import _folder, _tables, _writer
 
 
 class JobTestCase(sessions.SessionCleanupTestCase):
@@ -140,7 +140,7 @@ class TestFailures(JobTestCase):
             self.publish_until(table, [0])
             view = self.follow()
             calls = []
-            write = _writer.LocalFolder.write
+            write = _folder.LocalFolder.write
 
             def fails(folder, name, parts):
                 calls.append(name)
@@ -148,7 +148,7 @@ class TestFailures(JobTestCase):
                 if len(calls) in (4, 5, 9):
                     raise OSError("lost after it was written")
 
-            with mock.patch.object(_writer.LocalFolder, "write", fails):
+            with mock.patch.object(_folder.LocalFolder, "write", fails):
                 for step in range(1, 12):
                     self.publish_until(table, [step])
                     try:
@@ -168,7 +168,7 @@ class TestFailures(JobTestCase):
     def test_files_that_cannot_be_removed_stay(self):
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")
-            with mock.patch.object(_writer.LocalFolder, "remove", side_effect=OSError("denied")):
+            with mock.patch.object(_folder.LocalFolder, "remove", side_effect=OSError("denied")):
                 self.assertEqual(self.publish_until(table, range(8)), 0)
             view = self.follow()
             self.publish_until(table, range(8, 10))
@@ -183,7 +183,7 @@ class TestFailures(JobTestCase):
             self.publish_until(table, range(2))
         left = self.folder / f"{1:08d}-{7:016x}-full.safetensors"
         left.write_bytes(b"?")
-        partial = self.folder / ".00000003-x.safetensors.77.part"
+        partial = self.folder / f".{left.name}.{7:016x}.part"
         partial.write_bytes(b"?")
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")
