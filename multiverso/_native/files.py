@@ -100,7 +100,10 @@ class OpenFile:
 
     def take(self, count: int) -> memoryview:
         """Return the next bytes; raise OSError if the file ends before."""
-        content = np.empty(count, np.uint8).data
+        try:
+            content = np.empty(count, np.uint8).data
+        except MemoryError as error:  # There is a limit of this process alone.
+            raise MemoryError(f"{self.name}: {error}") from error
         filled = 0
         while filled < count:
             received = self._file.readinto(content[filled : filled + _MOST_AT_ONCE])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,9 +58,12 @@ def folder_of(path: str | os.PathLike[str]) -> Folder:
 def _not_written(where: str, error: OSError, written: int, parts: Sequence[Any]) -> Exception:
     """Return the error that a file could not be written, of which so many bytes were."""
     total = sum(memoryview(part).nbytes for part in parts)
+    mend = "mend that"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        mend = "free room there"
     failure = CheckpointIOError(
         f"{where}: cannot write: {error.strerror or error}, after {written} of {total} bytes; "
-        "followers keep the last version, and the next publication is a full one"
+        f"{mend}, or publish to another folder: followers keep the last version until then"
     )
     failure.set_file(where, written, error.errno or 0)
     return failure

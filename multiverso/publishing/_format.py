@@ -170,8 +170,10 @@ def element_numbers(counts: NDArray[Any], places: NDArray[Any], size: int) -> ND
     return numbers
 
 
-def ids_of(tensor: NDArray[Any]) -> NDArray[np.int64]:
-    """Return a tensor of keys, or of row ids; raise ValueError for another one."""
+def ids_of(tensor: NDArray[Any], count: int | None) -> NDArray[np.int64]:
+    """Return a tensor of keys, or of ids of `count` rows; raise ValueError for another one."""
     if tensor.dtype != np.int64 or tensor.ndim != 1:
         raise ValueError(f"expected keys, received {tensor.dtype} of {tensor.shape}")
+    if count is not None and ((tensor < 0) | (tensor >= count)).any():
+        raise ValueError(f"expected ids of {count} rows, received others")
     return tensor

@@ -346,12 +346,12 @@ class FollowedRows(FollowedTable):
         is_full = self._is_full(files)
         keys, rows, removed = [], [], []
         for _, tensors in files:
-            numbers = ids_of(tensors[f"keys:{self._key}"])
+            numbers = ids_of(tensors[f"keys:{self._key}"], self.shape[0])
             keys.append(numbers)
             shape = (len(numbers), self._columns)
             rows.append(self._checked_bits(tensors[f"rows:{self._key}"], shape))
             if not is_full:
-                removed.append(ids_of(tensors[f"removed:{self._key}"]))
+                removed.append(ids_of(tensors[f"removed:{self._key}"], self.shape[0]))
         joined = np.concatenate(keys)
         if len(np.unique(joined)) != len(joined):
             raise ValueError("expected each key once")
