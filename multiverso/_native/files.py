@@ -78,6 +78,14 @@ def lock(path: Path) -> int | None:
     return descriptor
 
 
+def leads_to(path: Path, descriptor: int) -> bool:
+    """Return whether a path still leads to an open file, which somebody may have removed."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
 class OpenFile:
     """A file that is read from its beginning on, of which the size is known.
 

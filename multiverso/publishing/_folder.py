@@ -33,6 +33,9 @@ class Folder(Protocol):
     def lock(self) -> int | None:
         """Lock the folder for this job; return the descriptor of its lock, or None without one."""
 
+    def has_lock(self, lock: int) -> bool:
+        """Return whether a lock still keeps other jobs out: its file may have been removed."""
+
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Write a file of these parts, each an object with memory; replace an existing one."""
 
@@ -92,6 +95,10 @@ class LocalFolder:
             raise StateError(msg)
         return lock
 
+    def has_lock(self, lock: int) -> bool:
+        """Return whether a lock still keeps other jobs out: its file may have been removed."""
+        return files.leads_to(self._path / _LOCK, lock)
+
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Write a file beside its place, and rename it when its bytes are on the disk."""
         written = 0
@@ -138,6 +145,10 @@ class RemoteFolder:
     def lock(self) -> int | None:
         """Return None, because object stores have no locks."""
         return None
+
+    def has_lock(self, lock: int) -> bool:
+        """Return True: no file stands for the lock."""
+        return True
 
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Store a file."""

@@ -135,6 +135,7 @@ class Writer:
             "tables": records,
         }
         names = [self._file(number, is_full, node) for node in range(nodes)]
+        self._keep_lock()
         try:
             self._folder.write(names[node], _format.encode(metadata, tensors))
             if node == 0:
@@ -150,9 +151,31 @@ class Writer:
 
     def close(self) -> None:
         """Release the folder."""
+        self._has_lock()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _has_lock(self) -> bool:
+        """Return whether this job's lock, if it needs one, keeps others out; warn if it does not.
+
+        Programs that clean folders such as /tmp remove files that have not changed for long.
+        """
+        has_lock = self._lock is None or self._folder.has_lock(self._lock)
+        if not has_lock:
+            msg = (
+                "%s: the file of this job's lock has been removed, so that another job may have "
+                "published there; choose a folder that nothing cleans"
+            )
+            _log.warning(msg, self.name)
+        return has_lock
+
+    def _keep_lock(self) -> None:
+        """Lock the folder again if the lock has gone; raise StateError if another job has it."""
+        if self._lock is not None and not self._has_lock():
+            renewed = self._folder.lock()
+            os.close(self._lock)
+            self._lock = renewed
 
     def _file(self, number: int, is_full: bool, node: int) -> str:
         # The master waits for files of the same kind, so that nodes never mix full ones and others.
@@ -170,7 +193,10 @@ class Writer:
                     raise OperationTimeout(msg)
                 time.sleep(_LOOK_SECONDS)
         found = read_latest(self._folder)
-        if found != self._chain:
+        present = set(self._folder.names())
+        # A follower that comes late reads the whole chain.
+        is_whole = is_full or all(present.issuperset(one["files"]) for one in self._chain)
+        if found != self._chain or not is_whole:
             msg = f"{self.name}: another job has published there, or removed files, meanwhile"
             # The next publication begins with what is there now.
             self._chain = found

@@ -201,6 +201,50 @@ class TestFailures(JobTestCase):
         with mv.follow(self.folder) as view:
             np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 6)
 
+    def test_a_removed_file_in_use_is_said_at_the_next_publication_or_at_the_end(self):
+        def remove(pattern):
+            for path in self.folder.glob(pattern):
+                path.unlink()
+
+        for pattern, is_error in {
+            "publisher.lock": False,
+            "*-full*": True,
+            "latest*": True,
+        }.items():
+            with self.subTest(pattern), mv.session(name="job"):
+                table = mv.ArrayTable(100, name="w")
+                self.publish_until(table, range(1))
+                mv.publish(9, to=self.folder)
+                self.follow().wait(2, timeout=60)
+                remove(pattern)
+                if is_error:
+                    self.assertGreater(self.publish_until(table, range(1, 6)), 0)
+                else:
+                    with self.assertLogs("multiverso", "WARNING") as logs:
+                        self.publish_until(table, range(1, 6))
+                    self.assertIn(str(self.folder), logs.output[0])
+                    self.assertTrue((self.folder / pattern).exists())
+                    remove(pattern)
+                    with self.assertLogs("multiverso", "WARNING"):
+                        mv.shutdown()
+            with mv.follow(self.folder) as view:
+                np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 6)
+            shutil.rmtree(self.folder)
+
+    def test_another_job_may_take_a_folder_whose_lock_was_removed(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            mv.publish(1, to=self.folder)
+            (self.folder / "publisher.lock").unlink()
+            other = _folder.LocalFolder(str(self.folder)).lock()
+            with self.assertRaisesRegex(StateError, "another job"):
+                for step in range(3):
+                    mv.publish(step, to=self.folder)
+            os.close(other)
+            self.publish_until(table, range(4))
+        with mv.follow(self.folder) as view:
+            np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 4)
+
     def test_one_folder_has_one_publisher(self):
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")
