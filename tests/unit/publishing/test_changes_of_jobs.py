@@ -215,7 +215,8 @@ class TestFailures(JobTestCase):
                 table = mv.ArrayTable(100, name="w")
                 self.publish_until(table, range(1))
                 mv.publish(9, to=self.folder)
-                self.follow().wait(2, timeout=60)
+                view = self.follow()
+                view.wait(2, timeout=60)
                 remove(pattern)
                 if is_error:
                     self.assertGreater(self.publish_until(table, range(1, 6)), 0)
@@ -224,6 +225,7 @@ class TestFailures(JobTestCase):
                         self.publish_until(table, range(1, 6))
                     self.assertIn(str(self.folder), logs.output[0])
                     self.assertTrue((self.folder / pattern).exists())
+                    view.wait(7, timeout=60)
                     remove(pattern)
                     with self.assertLogs("multiverso", "WARNING"):
                         mv.shutdown()
@@ -235,6 +237,7 @@ class TestFailures(JobTestCase):
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")
             mv.publish(1, to=self.folder)
+            self.follow()  # It is written.
             (self.folder / "publisher.lock").unlink()
             other = _folder.LocalFolder(str(self.folder)).lock()
             with self.assertRaisesRegex(StateError, "another job"):
