@@ -271,6 +271,27 @@ class TestWriters(StrangersTestCase):
                         if not (folder / name).exists():
                             self.run_writer(write, folder)
 
+    def test_publisher_that_fails_at_its_start_releases_the_folder(self):
+        folder = self.top / "shared"
+        folder.mkdir()
+
+        def no_thread(thread):
+            raise RuntimeError("can't start new thread")
+
+        with one_table():
+            (folder / "latest.json").mkdir()
+            with self.assertRaisesRegex(mv.errors.PublicationError, "regular file"):
+                mv.publish(1, to=folder)
+            (folder / "latest.json").rmdir()
+            with (
+                unittest.mock.patch("threading.Thread.start", no_thread),
+                self.assertRaisesRegex(RuntimeError, "new thread") as kept,
+            ):
+                mv.publish(1, to=folder)
+            mv.publish(1, to=folder)
+            del kept
+        np.testing.assert_array_equal(follow(folder), np.arange(1000))
+
     def test_names_that_begin_or_end_alike_stay(self):
         folder = self.top / "shared"
         folder.mkdir()
