@@ -278,7 +278,7 @@ class TestWriters(StrangersTestCase):
         def no_thread(thread):
             raise RuntimeError("can't start new thread")
 
-        with one_table():
+        with one_table() as table:
             (folder / "latest.json").mkdir()
             with self.assertRaisesRegex(mv.errors.PublicationError, "regular file"):
                 mv.publish(1, to=folder)
@@ -289,7 +289,7 @@ class TestWriters(StrangersTestCase):
             ):
                 mv.publish(1, to=folder)
             mv.publish(1, to=folder)
-            del kept
+            del kept, table
         np.testing.assert_array_equal(follow(folder), np.arange(1000))
 
     def test_names_that_begin_or_end_alike_stay(self):
