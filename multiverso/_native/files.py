@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
 from io import BufferedWriter
@@ -28,12 +27,14 @@ from multiverso._native.library import checked
 _PARTIAL: Final = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part", re.DOTALL)
 #: The most bytes that are read at once: a file of another machine may be copied in between.
 _MOST_AT_ONCE: Final = 16 << 20
+#: Looking up the free memory reads files, which takes longer than to read a small one.
+_ALWAYS_FITS: Final = 1 << 20
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BufferedWriter]:
     """Write a file beside its place; let it appear there when its bytes are on the disk."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     # The mode "x" follows no link, and opens nothing that is already there.
     with open(partial, "xb") as file:
         try:
@@ -124,7 +125,8 @@ class OpenFile:
 
     def require_memory(self, size: int) -> None:
         """Raise MemoryError if so many bytes are not free, for what the file contains."""
-        checked.MV_CheckIsFree(size, os.fsencode(self.name))
+        if size > _ALWAYS_FITS:
+            checked.MV_CheckIsFree(size, os.fsencode(self.name))
 
     def close(self) -> None:
         """Close the file."""

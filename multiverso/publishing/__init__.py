@@ -75,9 +75,10 @@ def publish(
         If no session is open, or the session has no name. With `to`: if the session is elastic or
         may continue without lost ranks, if it is in sync mode or has ranks that are only servers
         and there is a table with an initializer, or if another job publishes to the folder.
-    PublicationError, OSError
+    PublicationError, CheckpointIOError
         With `to`, on the rank that writes, if the folder cannot be used, or an earlier publication
-        could not be written. The other ranks get a `MismatchError`, and the next one is full.
+        could not be written, as on a full disk. The other ranks get a `MismatchError`, and the next
+        one is full.
     MemoryError
         On all ranks, if there is not enough memory. Readers keep the last version.
     MismatchError, OperationTimeout, PeerLostError, AbortedError

@@ -81,9 +81,9 @@ class LocalFolder:
 
     def lock(self) -> int | None:
         """Lock the folder for this job, until the process ends."""
-        self._path.mkdir(parents=True, exist_ok=True)
         path = self._path / _LOCK
         try:
+            self._path.mkdir(parents=True, exist_ok=True)
             lock = files.lock(path)
         except OSError as error:
             msg = f"{path}: expected a file that this job can lock: {error.strerror or error}"

@@ -32,7 +32,7 @@ def read_latest(folder: Folder) -> list[dict[str, Any]]:
                 raise ValueError(f"expected at most {MOST_BYTES} bytes, received {file.size}")
             checksum, _, text = bytes(file.take(file.size)).partition(b"\n")
             text = text.partition(b"\n")[0]
-            if int(checksum, 16) != zlib.crc32(text):
+            if checksum != b"%08x" % zlib.crc32(text):
                 raise ValueError("its second line does not have the checksum in its first")
             latest = read_json(text, file)
             if latest["format"] != FORMAT:

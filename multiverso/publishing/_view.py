@@ -55,6 +55,8 @@ def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedVie
         If there is no publication after `timeout` seconds.
     PublicationError
         If a file is missing, damaged, or from somewhere else.
+    MemoryError
+        If there is not enough memory for the tables, before they are read.
     ImportError
         If the address needs fsspec, which is not installed.
 
@@ -183,6 +185,8 @@ class FollowedView:
             If the version is not published in time.
         PublicationError
             If a file is missing, damaged, or from somewhere else.
+        MemoryError
+            If there is not enough memory for a publication, before it is read.
         StateError
             After `close`.
 

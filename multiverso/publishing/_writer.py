@@ -59,7 +59,7 @@ class Writer:
     ------
     StateError
         If another job publishes to the folder.
-    PublicationError, OSError
+    PublicationError, CheckpointIOError
         If the folder cannot be used.
 
     """

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -68,9 +67,9 @@ int OpenWithoutLinks(const std::string& path, int flags, unsigned mode) {
   constexpr int kToLookUp = O_RDONLY;
 #endif
   const size_t slash = path.rfind('/');
+  std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   // With a slash at its end, a path leads through a link.
-  const std::string folder =
-      slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   const int parent = OpenDescriptor(folder.c_str(), kToLookUp | O_DIRECTORY | O_NOFOLLOW);
   if (parent < 0) return -1;
   const int file = OpenAboveStandardStreams([&] {

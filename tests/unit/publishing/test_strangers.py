@@ -1,6 +1,7 @@
 """Readers of files that anyone may have made, and writers in folders to which others may write."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import sessions
+from requirements import needs
 from strangers import HOSTILE, SPARSE_BYTES, tree
 
 import multiverso as mv
@@ -189,6 +191,28 @@ class TestReaders(StrangersTestCase):
             with self.subTest(name), self.assertRaisesRegex(ValueError, r"w\.safetensors"):
                 import_file(self.top / "file")
 
+    @needs("fsspec")
+    def test_files_of_a_store_are_refused_by_their_sizes(self):
+        import fsspec
+
+        shutil.copytree(self.top / "published", self.top / "store")
+        folder = _folder.RemoteFolder(f"local://{self.top / 'store'}")
+        np.testing.assert_array_equal(follow(folder.name), np.arange(1000))
+        info = fsspec.implementations.local.LocalFileSystem.info
+        for path in (self.top / "store").glob("*.*s*n*"):
+            for size in (None, 2, SPARSE_BYTES):
+
+                def lie(store, at, *, path=path, size=size, **options):
+                    found = info(store, at, **options)
+                    return {**found, "size": size} if at.endswith(path.name) else found
+
+                with (
+                    self.subTest(path=path.name, size=size),
+                    unittest.mock.patch.object(type(folder._files), "info", lie),
+                    self.assertRaisesRegex(mv.errors.PublicationError, path.name),
+                ):
+                    follow(folder.name)
+
     def test_files_that_change_while_they_are_read_are_refused(self):
         (name,) = (path.name for path in (self.top / "published").glob("*.safetensors"))
         for size in (0, 8, 100, 1 << 20):
@@ -247,6 +271,27 @@ class TestWriters(StrangersTestCase):
                         if not (folder / name).exists():
                             self.run_writer(write, folder)
 
+    def test_publisher_that_fails_at_its_start_releases_the_folder(self):
+        folder = self.top / "shared"
+        folder.mkdir()
+
+        def no_thread(thread):
+            raise RuntimeError("can't start new thread")
+
+        with one_table() as table:
+            (folder / "latest.json").mkdir()
+            with self.assertRaisesRegex(mv.errors.PublicationError, "regular file"):
+                mv.publish(1, to=folder)
+            (folder / "latest.json").rmdir()
+            with (
+                unittest.mock.patch("threading.Thread.start", no_thread),
+                self.assertRaisesRegex(RuntimeError, "new thread") as kept,
+            ):
+                mv.publish(1, to=folder)
+            mv.publish(1, to=folder)
+            del kept, table
+        np.testing.assert_array_equal(follow(folder), np.arange(1000))
+
     def test_names_that_begin_or_end_alike_stay(self):
         folder = self.top / "shared"
         folder.mkdir()
@@ -266,6 +311,38 @@ class TestWriters(StrangersTestCase):
         self.assertLessEqual({*stay, ".cache.part", stuck.name}, set(os.listdir(folder)))
         self.assertEqual(len(list(folder.glob("0000*.safetensors"))), 2)
         self.assertEqual(follow(folder)[0], 6)
+
+    def test_full_disk_is_a_named_error_until_there_is_room(self):
+        folder = self.top / "shared"
+        unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+        errors = []
+        with one_table() as table:
+            mv.publish(0, to=folder)
+            with mv.follow(folder, timeout=60) as view:
+                # A limit on the size of files stands for the disk.
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))
+                self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, unlimited)
+                for step in range(1, 7):
+                    table.add(np.ones(1000))
+                    try:
+                        mv.publish(step, to=folder, full_every=1)
+                    except mv.errors.CheckpointIOError as error:
+                        errors.append(error)
+                resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+                self.assertTrue(errors)
+                for error in errors:
+                    self.assertEqual(error.errno, errno.EFBIG)
+                    self.assertEqual(error.bytes_written, 1000)
+                    self.assertTrue(error.path.startswith(str(folder)))
+                    self.assertRegex(str(error), r"after 1000 of 4\d\d\d bytes; free room there")
+                self.assertEqual(len(list(folder.iterdir())), 3)
+                np.testing.assert_array_equal(follow(folder), np.arange(1000))
+                with contextlib.suppress(mv.errors.CheckpointIOError):
+                    mv.publish(7, to=folder)
+                mv.publish(8, to=folder)
+                while view.step < 8:
+                    view.wait(timeout=60)
+                np.testing.assert_array_equal(view.tables["w"].get(), table.get())
 
     def test_names_of_files_being_written_cannot_be_foreseen(self):
         names = set()
