@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from multiverso import _session
 from multiverso._native.arguments import suggests_names
-from multiverso._native.checkpoint_calls import StrPath
+from multiverso._native.places import StrPath
 from multiverso._session import Session, current
 from multiverso._session.calls import (
     aggregate,

@@ -270,7 +270,7 @@ class UnsupportedError(MultiversoError, NotImplementedError):
 
 
 class CheckpointIOError(MultiversoError, OSError):
-    """A file of a checkpoint could not be written or read.
+    """A file of a checkpoint, or of a publication, could not be written or read.
 
     Attributes
     ----------

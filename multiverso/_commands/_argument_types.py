@@ -1,9 +1,12 @@
 """Types of command-line arguments, for argparse."""
 
 import argparse
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 from multiverso._local.job import WorkerRange
+from multiverso._native import places
 
 
 def integer(least: int) -> Callable[[str], int]:
@@ -45,6 +48,16 @@ def address(text: str) -> tuple[str, int]:
         msg = f"expected PORT or HOST:PORT with a port below 65536, received {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def place(text: str) -> Path:
+    """Return the path of a place on this machine, relative if the text is."""
+    try:
+        found = Path(places.path(text, "path"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    given = Path(text)  # Messages show what the user has written.
+    return given if os.path.abspath(given) == str(found) else found
 
 
 def worker_range(text: str) -> WorkerRange:

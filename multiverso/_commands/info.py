@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from multiverso._commands import _system_info
@@ -41,8 +42,9 @@ def _info_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("multiverso", f"{facts['version']} in {facts['package']}"),
         (
             "library",
-            f"{library['path']}, ABI {library['abi']}, {library['build_type']} build by "
-            f"{library['compiler']}, {library['vector_kernels']} kernels",
+            f"{library['path']}{_outside(facts)}, ABI {library['abi']}, "
+            f"{library['build_type']} build by {library['compiler']}, "
+            f"{library['vector_kernels']} kernels",
         ),
         ("python", f"{python['version']}, {python['executable']}"),
         ("numpy", facts["numpy"]),
@@ -83,6 +85,12 @@ def _info_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("installed", ", ".join(installed) or "no optional packages"),
     ]
+
+
+def _outside(facts: dict[str, Any]) -> str:
+    """Return a remark if the library is not the package's own."""
+    is_inside = Path(facts["library"]["path"]).is_relative_to(facts["package"])
+    return "" if is_inside else " (not in the package)"
 
 
 def describe_mpi(mpi: dict[str, Any]) -> str:

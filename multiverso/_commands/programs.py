@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from multiverso._commands._argument_types import integer
+from multiverso._commands._argument_types import integer, place
 from multiverso._local import guard
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
         description="Lists the examples that come with the package, or copies them to a folder, "
         "where you can change them.",
     )
-    examples.add_argument("--copy", type=Path, metavar="DIR", help="a new or an empty folder")
+    examples.add_argument("--copy", type=place, metavar="DIR", help="a new or an empty folder")
     examples.set_defaults(run=_examples)
 
     demo: argparse.ArgumentParser = commands.add_parser(
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
         "--ranks", type=integer(1), nargs="+", metavar="N", help="numbers of ranks, with an MPI"
     )
     bench.add_argument("--full", action="store_true", help="more sizes and samples")
-    bench.add_argument("--json", metavar="FILE", help="write the results to FILE")
+    bench.add_argument("--json", type=place, metavar="FILE", help="write the results to FILE")
     bench.set_defaults(run=_bench)
 
 
@@ -100,7 +100,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     command = [sys.executable, str(folder_of("benchmarks") / "tables.py")]
     command += [] if options.full else ["--quick"]
-    command += ["--json", options.json] if options.json else []
+    command += ["--json", str(options.json)] if options.json else []
     command += ["--ranks", *map(str, options.ranks)] if options.ranks else []
     return _run(command)
 

@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from multiverso._commands._argument_types import place
+from multiverso._native.checkpoint_calls import name_intact
 from multiverso.checkpoint import Checkpoint, saved_in
-from multiverso.errors import CheckpointCorruptError
+from multiverso.errors import CheckpointCorruptError, CheckpointIOError
 
 
 def add_parser(commands: Any) -> None:
@@ -18,7 +20,7 @@ def add_parser(commands: Any) -> None:
         description="Reads a checkpoint, or all checkpoints in a folder, verifies the checksums of "
         "every byte, and describes the contents. Exits with 1 if one is damaged.",
     )
-    parser.add_argument("directory", type=Path, help="a checkpoint, or a folder of checkpoints")
+    parser.add_argument("directory", type=place, help="a checkpoint, or a folder of checkpoints")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -29,7 +31,8 @@ def run(options: argparse.Namespace) -> int:
     # and a checkpoint whose files have all been read is not read again.
     verified: set[tuple[int, int]] = set()
     results = []
-    for path in saved_in(options.directory)[::-1] or [options.directory]:
+    saved = saved_in(options.directory)[::-1]
+    for path in saved or [options.directory]:
         result: dict[str, Any] = {"path": str(path), "intact": False}
         results.append(result)
         try:
@@ -45,13 +48,19 @@ def run(options: argparse.Namespace) -> int:
             if not options.json:
                 sys.stdout.write("  intact\n")
         except (CheckpointCorruptError, OSError) as error:
+            if not saved and isinstance(error, CheckpointCorruptError | CheckpointIOError):
+                name_intact(error, path)
             result |= {"error": str(error.args[0]), **_place(error)}
             if not options.json:
                 sys.stdout.flush()
                 sys.stderr.write(f"multiverso: {_damage(error)}\n")
+    intact = [Path(result["path"]) for result in results if result["intact"]]
     if options.json:
         sys.stdout.write(json.dumps(results, indent=2) + "\n")
-    return 0 if all(result["intact"] for result in results) else 1
+    elif intact and len(intact) < len(results):
+        path = intact[0].absolute()
+        sys.stderr.write(f"multiverso: the newest intact one: mv.load({str(path)!r})\n")
+    return 0 if len(intact) == len(results) else 1
 
 
 def _place(error: Exception) -> dict[str, Any]:

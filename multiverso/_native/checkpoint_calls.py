@@ -1,20 +1,26 @@
-"""What `save` and `load` of a session and of a table share: the arguments, and the call of a load.
+"""What `save` and `load` of a session and of a table share: arguments, and the call of a load."""
 
-Paths are made absolute before the call returns, because the current directory may change during a
-save in the background.
-"""
-
+import contextlib
 import os
+import re
+import time
 from collections.abc import Callable
 from ctypes import byref, c_int64
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from multiverso._native import capi
-from multiverso._native.arguments import flag, integer, text
-from multiverso._native.library import checked
+from multiverso._native import capi, places
+from multiverso._native.arguments import flag, integer
+from multiverso._native.library import checked, lib
+from multiverso._native.places import StrPath, path_bytes
+from multiverso.errors import CheckpointCorruptError, CheckpointIOError
 
-#: A path as users pass it.
-StrPath = str | os.PathLike[str]
+#: The name of a checkpoint's folder: its number in the order of saving, and its step.
+_FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
+#: The bytes that one call verifies, few enough for Python to run signal handlers between calls.
+BYTES_PER_CALL: Final = 64 << 20
+#: How long other checkpoints are read to name an intact one.
+_MOST_SECONDS: Final = 60.0
 
 
 def save_options(
@@ -38,15 +44,78 @@ def save_options(
 
 
 def load(
-    load_function: Callable[..., None], handle: Any, directory: StrPath, missing_ok: bool
+    load_function: Callable[..., None],
+    handle: Any,
+    directory: StrPath,
+    missing_ok: bool,
+    call: str = "mv.load",
 ) -> Any:
-    """Load together with all ranks; return the step, or None if there is no checkpoint."""
+    """Load together with all ranks; return the step, or None if there is no checkpoint.
+
+    `call` is the public function in messages.
+    """
     step = c_int64(-1)
     flags = capi.MV_MISSING_OK if flag(missing_ok, "missing_ok") else 0
-    load_function(handle, path_bytes(directory), flags, byref(step))
+    try:
+        load_function(handle, path_bytes(directory), flags, byref(step))
+    except (CheckpointCorruptError, CheckpointIOError) as error:
+        name_intact(error, directory, call)
+        raise
     return step.value if step.value >= 0 else None
 
 
-def path_bytes(path: Any, name: str = "directory") -> bytes:
-    """Return an absolute path for the library; raise TypeError or ValueError if it is invalid."""
-    return os.fsencode(os.path.abspath(text(os.fspath(path), name)))
+def saved_in(directory: StrPath) -> list[Path]:
+    """Return the checkpoints in a folder, in the order of saving; none if the folder is missing."""
+    folder = Path(places.path(directory, "directory"))
+    found = []
+    names = []
+    with contextlib.suppress(FileNotFoundError):  # A file in the place of a folder is an error.
+        names = os.listdir(folder)
+    for name in names:
+        if match := _FOLDER_NAME.fullmatch(name):
+            number, step = int(match["number"]), int(match["step"])
+            if name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
+                found.append((number, folder / name))
+    return [checkpoint for _, checkpoint in sorted(found)]
+
+
+def name_intact(
+    error: CheckpointCorruptError | CheckpointIOError, directory: StrPath, call: str = "mv.load"
+) -> None:
+    """Add to the error about a damaged checkpoint which other one of its folder can be loaded.
+
+    The others are read, the newest one first, until one is intact, or for a minute.
+    """
+    damaged = Path(directory if error.path is None else error.path).parent
+    if error.path is None or _FOLDER_NAME.fullmatch(damaged.name) is None:
+        if not isinstance(error, CheckpointCorruptError):
+            return  # The error is not about a checkpoint.
+        damaged = Path(places.path(directory, "directory"))
+    others = [path for path in saved_in(damaged.parent)[::-1] if path.name != damaged.name]
+    deadline = time.monotonic() + _MOST_SECONDS
+    advice = f"none of the {len(others)} other checkpoints in {damaged.parent} is intact"
+    for path in others:
+        with contextlib.suppress(CheckpointCorruptError, CheckpointIOError):
+            if _verifies(path, deadline):
+                advice = f"the newest intact checkpoint there is {path}: {call}({str(path)!r})"
+            else:
+                advice = (
+                    f"the next older one is {path}, which could not be verified within "
+                    f"{_MOST_SECONDS:g} s: multiverso verify {damaged.parent}"
+                )
+            break
+    if others:
+        error.args = (f"{error.args[0]}; {advice}",)
+
+
+def _verifies(path: Path, deadline: float) -> bool:
+    """Return whether all of a checkpoint was verified in time; raise an error if it is damaged."""
+    handle = capi.MV_Checkpoint()
+    checked.MV_CheckpointOpen(path_bytes(path), byref(handle))
+    try:
+        remaining = c_int64(1)
+        while remaining.value and time.monotonic() < deadline:
+            checked.MV_CheckpointVerify(handle, BYTES_PER_CALL, byref(remaining))
+        return not remaining.value
+    finally:
+        lib.MV_CheckpointClose(handle)

@@ -3,10 +3,11 @@
 import atexit
 import ctypes
 import functools
+import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from ctypes import byref, c_int32, sizeof
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,13 @@ from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _VARIABLE: Final = "MULTIVERSO_LIBRARY"
+_NAMES: Final = {"win32": "Multiverso.dll", "darwin": "libmultiverso.dylib"}
+#: The library's place in the package, and its name.
+_IN_PACKAGE: Final = Path("_lib", _NAMES.get(sys.platform, "libmultiverso.so"))
+#: Where CMake builds the library in a clone. A library with sanitizers would end the program.
+_BUILDS: Final = ("build", "build/cmake", "build/development", "build/release", "build/Release")
+
+_log = logging.getLogger("multiverso")
 
 #: The exception for each error status, with the message of the library as its argument.
 ERRORS: Final[dict[int, type[Exception]]] = {
@@ -43,12 +51,60 @@ ERRORS: Final[dict[int, type[Exception]]] = {
 
 
 def library_path() -> Path:
-    """Return the expected path of the library: ``MULTIVERSO_LIBRARY``, or inside the package."""
-    override = os.environ.get(_VARIABLE)
-    if override:
-        return Path(override)
-    names = {"win32": "Multiverso.dll", "darwin": "libmultiverso.dylib"}
-    return _PACKAGE / "_lib" / names.get(sys.platform, "libmultiverso.so")
+    """Return the path of the library that this process has loaded."""
+    return Path(lib._name)
+
+
+def _elsewhere() -> Iterator[Path]:
+    """Yield where the library may be of a package without one, such as that of a clone.
+
+    In the folder of a clone, Python finds its package before the one that ``pip install .`` has
+    installed with a library. So the installed packages come first, then what CMake has built or
+    installed.
+    """
+    for folder in sys.path:
+        yield Path(folder, "multiverso", _IN_PACKAGE)
+    for finder in sys.meta_path:  # A package that is installed as editable has its own finder.
+        find = getattr(finder, "find_spec", None)
+        spec = find("multiverso", []) if find else None
+        for folder in (spec and spec.submodule_search_locations) or ():
+            yield Path(folder, _IN_PACKAGE)
+    for folder in _BUILDS:
+        yield _PACKAGE.parent / folder / _IN_PACKAGE.name
+    for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
+        yield Path(folder, _IN_PACKAGE.name)
+    multiarch = getattr(sys.implementation, "_multiarch", "")  # such as x86_64-linux-gnu
+    for prefix in (sys.prefix, "/usr/local", "/usr"):
+        for folder in ("lib", "lib64", f"lib/{multiarch}"):
+            yield Path(prefix, folder, _IN_PACKAGE.name)
+
+
+def _load_any() -> ctypes.CDLL:
+    """Load the library that ``MULTIVERSO_LIBRARY`` names, the package's, or one from elsewhere.
+
+    Raises
+    ------
+    ImportError
+        If there is none, or none of this version. The message names those that were refused.
+
+    """
+    expected = Path(os.environ.get(_VARIABLE) or _PACKAGE / _IN_PACKAGE)
+    if os.environ.get(_VARIABLE) or expected.exists():
+        return load(expected)
+    refused = []
+    for path in dict.fromkeys(map(Path.absolute, _elsewhere())):
+        if path.exists():
+            try:
+                library = load(path)
+            except ImportError as error:
+                refused.append(str(error))
+            else:
+                _log.info("the package in %s has no library, so it uses %s", _PACKAGE, path)
+                return library
+    if not refused:
+        return load(expected)
+    msg = f"the Multiverso library is missing (expected at {expected}), and others do not fit:"
+    raise ImportError("\n".join([msg, *refused]), name="multiverso", path=str(expected))
 
 
 def load(path: Path) -> ctypes.CDLL:
@@ -100,7 +156,7 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
 
 
 #: The library, whose functions return their statuses.
-lib: Final = load(library_path())
+lib: Final = _load_any()
 
 
 class _Results(dict[int, Any]):

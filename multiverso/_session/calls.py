@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from multiverso._native.arguments import suggests_names
-from multiverso._native.checkpoint_calls import StrPath
+from multiverso._native.places import StrPath
 from multiverso._session.options import ReduceOp
 from multiverso._session.process import current
 

@@ -4,8 +4,8 @@ from typing import Final, Literal, NamedTuple
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
 from multiverso._native import arguments, capi
-from multiverso._native.checkpoint_calls import StrPath, path_bytes
 from multiverso._native.launchers import own_environ
+from multiverso._native.places import StrPath, writable_folder
 
 #: The operations of `multiverso.aggregate`.
 ReduceOp = Literal["sum", "mean", "product", "min", "max", "and", "or", "xor"]
@@ -61,8 +61,8 @@ class SessionOptions(NamedTuple):
         The elastic session to join: its name, or the id of a process that belongs to it.
     on_term : str
         What SIGTERM does to this rank, a key of `TERMS`.
-    checkpoints : path or None
-        The folder in which ranks save that leave together.
+    checkpoints : str or None
+        The absolute path of the folder in which ranks save that leave together.
 
     """
 
@@ -79,7 +79,7 @@ class SessionOptions(NamedTuple):
     max_workers: int
     join: str | None
     on_term: str
-    checkpoints: StrPath | None
+    checkpoints: str | None
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments of `multiverso.init`, and variables, that give these options."""
@@ -144,8 +144,7 @@ def checked(
     if is_elastic:
         _require_elastic_options(mode, role)
     term = arguments.choice(on_term, "on_term", TERMS)
-    if checkpoints is not None:
-        path_bytes(checkpoints)
+    folder = None if checkpoints is None else writable_folder(checkpoints, "checkpoints")
     _require_leaving_options(term, checkpoints, mode, role, is_elastic)
     return SessionOptions(
         mode=mode,
@@ -161,7 +160,7 @@ def checked(
         max_workers=0 if workers is None else workers.most,
         join=join,
         on_term=term,
-        checkpoints=checkpoints,
+        checkpoints=folder,
     )
 
 

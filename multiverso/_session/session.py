@@ -17,11 +17,11 @@ import numpy as np
 
 from multiverso._mpi.communicator import skip_mpi_finalize
 from multiverso._native import arguments, arrays, capi, checkpoint_calls, library
-from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import ARRAY_CODES, array_code
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
+from multiverso._native.places import StrPath
 from multiverso._session import leaving
 from multiverso._session.membership import Membership, membership_of, watch
 from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding

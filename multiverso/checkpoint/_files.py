@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from multiverso._native import capi
 from multiverso._native.arguments import integer
-from multiverso._native.checkpoint_calls import StrPath, path_bytes
+from multiverso._native.checkpoint_calls import BYTES_PER_CALL, name_intact
 from multiverso._native.dtypes import TableDtype, table_dtype
 from multiverso._native.library import checked, lib
+from multiverso._native.places import StrPath, path_bytes
+from multiverso.errors import CheckpointCorruptError, CheckpointIOError
 from multiverso.tables._updaters import UPDATERS
 
 _MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}
 _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 
-#: The bytes that one call verifies, few enough for Python to run signal handlers between calls.
-_BYTES_PER_CALL: Final = 64 << 20
 #: The most bytes of rows that no file contains, since a small file can describe a huge table.
 MAX_UNSTORED_BYTES: Final = 1 << 30
 
@@ -204,7 +204,7 @@ class Checkpoint:
         """
         remaining = c_int64(1)
         while remaining.value:
-            checked.MV_CheckpointVerify(self._handle, _BYTES_PER_CALL, byref(remaining))
+            checked.MV_CheckpointVerify(self._handle, BYTES_PER_CALL, byref(remaining))
 
     def read(
         self,
@@ -304,7 +304,7 @@ class Checkpoint:
         return out
 
     def require_room(self, size: int, max_bytes: int, what: str) -> None:
-        """Raise MemoryError if `size` bytes are more than `max_bytes` above those of the files."""
+        """Raise MemoryError if bytes are not free, or `max_bytes` more than those of the files."""
         if size > self.num_bytes + integer(max_bytes, "max_bytes", 0):
             msg = (
                 f"{what}: expected at most {max_bytes} bytes in addition to the {self.num_bytes} "
@@ -313,6 +313,7 @@ class Checkpoint:
                 "the memory"
             )
             raise MemoryError(msg)
+        checked.MV_CheckIsFree(size, what.encode(errors="replace"))
 
     def _index(self, table: str | int) -> int:
         if isinstance(table, str):
@@ -342,6 +343,8 @@ class Checkpoint:
 def verify(directory: StrPath) -> None:
     """Verify a checkpoint, or the last one in a folder; see `Checkpoint.verify`.
 
+    The error about a damaged one names the newest other checkpoint of the folder that is intact.
+
     Examples
     --------
     >>> import tempfile
@@ -352,5 +355,9 @@ def verify(directory: StrPath) -> None:
     ...     mv.checkpoint.verify(folder)
 
     """
-    with Checkpoint(directory) as checkpoint:
-        checkpoint.verify()
+    try:
+        with Checkpoint(directory) as checkpoint:
+            checkpoint.verify()
+    except (CheckpointCorruptError, CheckpointIOError) as error:
+        name_intact(error, directory)
+        raise

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Final
 
-from multiverso._native.checkpoint_calls import StrPath
-
-#: The name of a checkpoint's folder: its number in the order of saving, and its step.
-_FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
+from multiverso._native import checkpoint_calls
+from multiverso._native.places import StrPath
 
 
 def saved_in(directory: StrPath) -> list[Path]:
@@ -27,15 +23,7 @@ def saved_in(directory: StrPath) -> list[Path]:
     ['000001-step-10', '000002-step-20']
 
     """
-    folder = Path(directory)
-    found = []
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if match := _FOLDER_NAME.fullmatch(path.name):
-                number, step = int(match["number"]), int(match["step"])
-                if path.name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
-                    found.append((number, path))
-    return [path for _, path in sorted(found)]
+    return checkpoint_calls.saved_in(directory)
 
 
 def latest(directory: StrPath) -> Path | None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from ctypes import byref, c_void_p, sizeof
@@ -13,18 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._extras import needs
-from multiverso._native import arguments, capi
-from multiverso._native.checkpoint_calls import StrPath, save_options
+from multiverso._native import arguments, capi, places
+from multiverso._native.checkpoint_calls import save_options
 from multiverso._native.dtypes import table_dtype
+from multiverso._native.files import open_file
 from multiverso._native.library import checked
+from multiverso._native.places import StrPath
+from multiverso._native.tensor_files import BAD, Entry, read_header
 from multiverso.checkpoint._files import MAX_UNSTORED_BYTES, Checkpoint, SavedTable
 
 #: The key in the file's metadata for updaters, options and the step, which are not tensors.
 _METADATA_KEY: Final = "multiverso"
-#: What reading the metadata can raise if anyone else has written them.
-_METADATA_ERRORS: Final = (
-    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
-)
+#: As many as the package safetensors reads.
+_MOST_HEADER_BYTES: Final = 100_000_000
+#: The dtypes of NumPy, by their names in the format; bfloat16 is one of another package.
+_DTYPES: Final = {
+    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)},
+    **{"BOOL": "?", "C64": "<c8"},
+}
 
 
 def export_safetensors(
@@ -70,6 +76,8 @@ def export_safetensors(
     [1. 2.]
 
     """
+    path = Path(places.path(file, "file"))
+    places.path(directory, "directory")
     save_file = _safetensors().numpy.save_file
     tensors: dict[str, NDArray[Any]] = {}
     records = []
@@ -97,7 +105,6 @@ def export_safetensors(
         metadata = {"step": checkpoint.step, "tables": records}
     # The file is replaced in one step, so that a concurrent reader finds a complete file. It is
     # written in a new folder: a link in the place of a file would lead the writer elsewhere.
-    path = Path(file)
     with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent) as folder:
         partial = Path(folder, path.name)
         save_file(tensors, partial, metadata={_METADATA_KEY: json.dumps(metadata)})
@@ -149,12 +156,14 @@ def import_safetensors(
 
     Raises
     ------
-    ImportError
-        If safetensors is not installed.
     TypeError
         If a tensor has another dtype.
     ValueError
         If the file is invalid, or its metadata does not match its tensors.
+    MemoryError
+        If there is not enough memory for the tensors, before they are read.
+    OSError
+        If the file cannot be read, or is no ordinary file.
     CheckpointIOError
         If the checkpoint cannot be written.
 
@@ -173,14 +182,18 @@ def import_safetensors(
     [1. 1.]
 
     """
-    package = _safetensors()
-    try:
-        with package.safe_open(file, framework="numpy") as opened:
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            encoded = (opened.metadata() or {}).get(_METADATA_KEY)
-    except package.SafetensorError as error:
-        msg = f"{os.fspath(file)}: expected a safetensors file: {error}"
-        raise ValueError(msg) from error
+    path = Path(places.path(file, "file"))
+    places.path(directory, "directory")
+    with open_file(path) as opened:
+        try:
+            header = read_header(opened, _MOST_HEADER_BYTES)
+        except BAD as error:
+            msg = f"{path}: expected a safetensors file: {error}"
+            raise ValueError(msg) from error
+        opened.require_memory(header.num_bytes)
+        content = opened.take(header.num_bytes)
+    tensors = {name: _tensor(content, name, entry) for name, entry in header.entries.items()}
+    encoded = header.metadata.get(_METADATA_KEY)
     records = [_record_of_tensor(name, tensors[name]) for name in sorted(tensors)]
     if encoded is not None:
         # The text may come from anyone, so it may contain values of any type, size and depth.
@@ -192,14 +205,27 @@ def import_safetensors(
                 raise ValueError("two tables have the same name")
             if step is None:
                 step = arguments.integer(metadata["step"], "step", 0)
-        except _METADATA_ERRORS as error:
-            msg = f"{os.fspath(file)}: expected metadata that matches the tensors: {error!r}"
+        except BAD as error:
+            msg = f"{path}: expected metadata that matches the tensors: {error!r}"
             raise ValueError(msg) from error
     options = save_options(directory, step, keep)
     tables = (capi.MV_CheckpointTable * len(records))(*(raw for raw, _ in records))
     arrays = [np.ascontiguousarray(array) for _, parts in records for array in parts]
     areas = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
     checked.MV_CheckpointWrite(byref(options), tables, len(records), areas)
+
+
+def _tensor(content: memoryview, name: str, entry: Entry) -> NDArray[Any]:
+    dtype = entry.dtype
+    if dtype == "BF16":
+        found = table_dtype("bfloat16").stored
+    elif dtype in _DTYPES:
+        found = np.dtype(_DTYPES[dtype])
+    else:
+        msg = f"{name}: expected a dtype that tables can have, received {dtype}"
+        raise TypeError(msg)
+    count = math.prod(entry.shape)
+    return np.frombuffer(content, found, count, entry.begin).reshape(entry.shape)
 
 
 def _record_of_tensor(

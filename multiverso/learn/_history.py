@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from multiverso._extras import needs
+from multiverso._native import files, places
 from multiverso._version import __version__
 from multiverso.learn._input import as_input_error, read_text
 
@@ -146,9 +147,8 @@ def write_json(path: Path, value: Any) -> None:
     # Python writes NaN and infinities as names that JSON lacks, and can read them as null.
     written = json.dumps(value, default=str)
     text = json.dumps(json.loads(written, parse_constant=lambda name: None), indent=2)
-    unfinished = path.with_name(f".{path.name}.tmp")
-    unfinished.write_text(text + "\n", "utf-8")
-    unfinished.replace(path)
+    with files.replacing(path) as file:
+        file.write((text + "\n").encode())
 
 
 def plot(histories: Sequence[str], output: str) -> list[Path]:
@@ -165,8 +165,8 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
         # The import takes long, so unusable histories are reported before it.
         from matplotlib.figure import Figure
 
-    folder = Path(output)
-    with as_input_error(f"cannot create the folder {folder}", OSError):
+    with as_input_error(f"cannot create the folder {output}", OSError, ValueError):
+        folder = Path(places.path(output, "output"))
         folder.mkdir(parents=True, exist_ok=True)
     metric = _plotted_metric(history_of_path.values())
     written = []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from multiverso._native import places
 from multiverso._native.arguments import several
 
 #: The greatest number of characters of another error's message in an InputError.
@@ -54,10 +55,11 @@ def as_input_error(problem: str = "", *types: type[Exception]) -> Iterator[None]
 
 def names_of(files: Any, what: str) -> list[str]:
     """Return the names of files as a list; raise TypeError for one name, which has characters."""
-    return [str(item) for item in several(files, what, (str, bytes, os.PathLike))]
+    names = several(files, what, (str, bytes, os.PathLike))
+    return [os.fsdecode(name) if isinstance(name, bytes) else str(name) for name in names]
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the content of a UTF-8 text file; raise InputError if it cannot be read."""
-    with as_input_error(f"cannot read {path} as text in UTF-8", OSError, UnicodeDecodeError):
-        return Path(path).read_text("utf-8")
+    with as_input_error(f"cannot read {path} as text in UTF-8", OSError, ValueError):
+        return Path(places.path(path, "file")).read_text("utf-8")

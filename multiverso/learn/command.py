@@ -12,6 +12,7 @@ from multiverso._extras import EXIT_CODE, LEARN, MissingExtraError, require
 from multiverso._local.cores import amount
 from multiverso._local.job import find_local_job
 from multiverso._mpi.launcher import find_launcher
+from multiverso._native import places
 from multiverso._native.arguments import between, seconds
 from multiverso._version import __version__
 from multiverso.devices import idle_gpus
@@ -32,6 +33,8 @@ _log = logging.getLogger("multiverso")
 
 _TRAIN: Final = "Train a Keras model on all ranks of a job."
 _PLOT: Final = "Draw the histories of trainings as PNG files."
+#: The ends of the names of the files with the history and the model.
+_RESULTS: Final = ("history.json", "model.keras")
 
 
 class Parser(argparse.ArgumentParser):
@@ -153,6 +156,10 @@ def _train(parsed: argparse.Namespace) -> None:
     with training_session(parsed.synchronous, None, parsed.timeout) as session:
         with agreement():
             require("multiverso-learn train", **LEARN)
+            with as_input_error():
+                for name in _RESULTS if session.rank == 0 else ():
+                    result = _result(parsed.model, parsed.trial_name, name)
+                    places.writable_file(result, "the results (--trial-name)")
             train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
             patience = _options.condition("--early-stopping", parsed.early_stopping, int)
             target = _options.condition("--target-metric", parsed.target_metric, float)
@@ -210,8 +217,9 @@ def _result(model: str, trial: str, name: str) -> Path:
 def _write_results(manager: MPIManager, outcome: dict[str, Any]) -> None:
     """Write the history and the model, and print a summary."""
     arguments = outcome["args"]
-    names = ("history.json", "model.keras")
-    history, model = (_result(arguments["model"], arguments["trial_name"], name) for name in names)
+    history, model = (
+        _result(arguments["model"], arguments["trial_name"], name) for name in _RESULTS
+    )
     write_json(history, outcome)
     manager.model.save(model)
     written = [str(path) for path in (history, model, manager.profile) if path is not None]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from multiverso._extras import LEARN, needs
+from multiverso._native import files, places
 from multiverso._native.arguments import integer
 from multiverso.learn._input import InputError, as_input_error, first_line
 from multiverso.learn.data import Data, Nested, mapped
@@ -63,8 +64,8 @@ class H5Data(Data):
     ) -> None:
         _h5py()
         super().__init__(batch_size)
-        self.cache = Path(cache) if cache else None
         with as_input_error():
+            self.cache = Path(places.path(cache, "cache")) if cache else None
             self.preloading = integer(preloading, "preloading", 0)
         self.features_name = features_name
         self.labels_name = labels_name
@@ -162,11 +163,13 @@ def _h5py() -> Any:
 @contextlib.contextmanager
 def _opened(path: str | Path, name: str) -> Iterator[Any]:
     """Open the file at `path`, the file `name` or a copy of it, which errors name."""
+    with as_input_error(f"cannot read {name}", ValueError):
+        local = places.path(path, "file")
     try:
-        with _h5py().File(path, "r") as file:
+        with _h5py().File(local, "r") as file:
             yield file
     except OSError as error:
-        exists = Path(name).exists()
+        exists = Path(local).exists()
         reason = f" as HDF5: {first_line(error)}" if exists else ": no such file"
         raise InputError(f"cannot read {name}{reason}") from error
 
@@ -183,18 +186,14 @@ def _datasets(group: Any, key: str, name: str) -> Nested:
 
 def _cached(name: str, folder: Path) -> Path:
     """Return the path of a copy of the file in `folder`, made if there is none of this version."""
-    source = Path(name).absolute()
-    with as_input_error(f"cannot copy {name} to the cache {folder}", OSError):
+    with as_input_error(f"cannot copy {name} to the cache {folder}", OSError, ValueError):
+        source = Path(places.path(name, "file"))
         stat = source.stat()
         key = f"{source} {stat.st_size} {stat.st_mtime_ns}"
         copy = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-{source.name}"
         if not copy.exists():
             folder.mkdir(parents=True, exist_ok=True)
             # Several ranks may copy the file at once, so the copy must appear complete.
-            unfinished = copy.with_name(f".{copy.name}.{os.getpid()}")
-            try:
-                shutil.copyfile(source, unfinished)
-                unfinished.replace(copy)
-            finally:
-                unfinished.unlink(missing_ok=True)
+            with source.open("rb") as original, files.replacing(copy) as target:
+                shutil.copyfileobj(original, target)
     return copy

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from multiverso._local.cores import amount
+from multiverso._native import places
 from multiverso._native.arguments import flag, integer, seconds
 from multiverso._session import Session
 from multiverso.learn._history import History
@@ -133,9 +134,10 @@ class MPIManager:
         self.model_builder = model_builder
         self.callbacks = list(callbacks or ())
         self.seed = seed
-        self.profile = None if profile is None else Path(profile)
-        self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.restore = None if restore is None else Path(restore)
+        with as_input_error():
+            self.profile = _path(profile, "profile")
+            self.checkpoint = _path(checkpoint, "checkpoint")
+            self.restore = _path(restore, "restore")
         self.model: Any = None
         self.outcome: History | None = None
 
@@ -176,6 +178,11 @@ class MPIManager:
         own_files = files_of_worker(self.train_list, number, num_workers)
         # Files are checked before frameworks are imported, which takes long.
         with agreement():
+            with as_input_error():
+                if self.checkpoint is not None:
+                    places.writable_folder(self.checkpoint, "checkpoint")
+                if self.profile is not None and is_master:
+                    places.writable_file(self.profile, "profile")
             if len(self.train_list) < num_workers:
                 raise InputError(
                     f"expected a file or more for each of the {num_workers} workers, received "
@@ -216,3 +223,7 @@ def files_of_worker(files: list[str], worker: int, num_workers: int) -> list[str
     share_size, remainder = divmod(len(files), num_workers)
     begin = worker * share_size + min(worker, remainder)
     return files[begin : begin + share_size + (worker < remainder)]
+
+
+def _path(place: Any, what: str) -> Path | None:
+    return None if place is None else Path(places.path(place, what))

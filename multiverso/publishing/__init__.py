@@ -10,7 +10,7 @@ import threading
 from typing import Any, Literal
 
 from multiverso import _session
-from multiverso._native import arguments
+from multiverso._native import arguments, places
 from multiverso._session.leaving import CLOSED_FIRST
 from multiverso.publishing._tables import FollowedArray, FollowedRows, FollowedTable
 from multiverso.publishing._view import FollowedView, follow
@@ -75,9 +75,10 @@ def publish(
         If no session is open, or the session has no name. With `to`: if the session is elastic or
         may continue without lost ranks, if it is in sync mode or has ranks that are only servers
         and there is a table with an initializer, or if another job publishes to the folder.
-    PublicationError, OSError
+    PublicationError, CheckpointIOError
         With `to`, on the rank that writes, if the folder cannot be used, or an earlier publication
-        could not be written. The other ranks get a `MismatchError`, and the next one is full.
+        could not be written, as on a full disk. The other ranks get a `MismatchError`, and the next
+        one is full.
     MemoryError
         On all ranks, if there is not enough memory. Readers keep the last version.
     MismatchError, OperationTimeout, PeerLostError, AbortedError
@@ -145,8 +146,8 @@ _turn = threading.Lock()
 
 def _path(to: str | os.PathLike[str]) -> str:
     """Return the same text for the same folder."""
-    text = arguments.text(os.fspath(to), "to")
-    return text if "://" in text else os.path.realpath(text)
+    place = places.path_or_address(to, "to")
+    return place if places.is_address(place) else os.path.realpath(place)
 
 
 def _restart(publishers: list[Any]) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from multiverso._extras import needs
-from multiverso._native import arguments
+from multiverso._native import files, places
+from multiverso._native.files import OpenFile
+from multiverso.errors import CheckpointIOError, StateError
 
-#: The end of the names of files that are being written.
-PARTIAL: Final = ".part"
+#: The lock of the job that publishes to a folder.
+_LOCK: Final = "publisher.lock"
 
 
 class Folder(Protocol):
@@ -29,11 +30,17 @@ class Folder(Protocol):
 
     name: str
 
+    def lock(self) -> int | None:
+        """Lock the folder for this job; return the descriptor of its lock, or None without one."""
+
+    def has_lock(self, lock: int) -> bool:
+        """Return whether a lock still keeps other jobs out: its file may have been removed."""
+
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Write a file of these parts, each an object with memory; replace an existing one."""
 
-    def read(self, name: str, limit: int) -> bytearray:
-        """Return the content of a file of at most `limit` bytes, or raise an OSError."""
+    def open(self, name: str) -> OpenFile:
+        """Open a file to read it, or raise an OSError."""
 
     def remove(self, name: str) -> None:
         """Remove a file, unless there is none."""
@@ -47,15 +54,22 @@ class Folder(Protocol):
 
 def folder_of(path: str | os.PathLike[str]) -> Folder:
     """Return the folder of a path, or of an address such as "s3://bucket/folder"."""
-    text = arguments.text(os.fspath(path), "the folder of publications")
-    if text.startswith("file://"):
-        return LocalFolder(urlsplit(text).path)
-    return RemoteFolder(text) if "://" in text else LocalFolder(text)
+    place = places.path_or_address(path, "the folder of publications")
+    return RemoteFolder(place) if places.is_address(place) else LocalFolder(place)
 
 
-def _require_size(size: int, limit: int) -> None:
-    if size > limit:
-        raise OSError(f"expected a file of at most {limit} bytes, received {size}")
+def _not_written(where: str, error: OSError, written: int, parts: Sequence[Any]) -> Exception:
+    """Return the error that a file could not be written, of which so many bytes were."""
+    total = sum(memoryview(part).nbytes for part in parts)
+    mend = "mend that"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        mend = "free room there"
+    failure = CheckpointIOError(
+        f"{where}: cannot write: {error.strerror or error}, after {written} of {total} bytes; "
+        f"{mend}, or publish to another folder: followers keep the last version until then"
+    )
+    failure.set_file(where, written, error.errno or 0)
+    return failure
 
 
 class LocalFolder:
@@ -65,40 +79,43 @@ class LocalFolder:
         self.name = path
         self._path = Path(path)
 
+    def lock(self) -> int | None:
+        """Lock the folder for this job, until the process ends."""
+        path = self._path / _LOCK
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            lock = files.lock(path)
+        except OSError as error:
+            msg = f"{path}: expected a file that this job can lock: {error.strerror or error}"
+            failure = CheckpointIOError(msg)
+            failure.set_file(str(path), 0, error.errno or 0)
+            raise failure from error
+        if lock is None:
+            msg = f"{self.name}: another job publishes to this folder; give each job its own"
+            raise StateError(msg)
+        return lock
+
+    def has_lock(self, lock: int) -> bool:
+        """Return whether a lock still keeps other jobs out: its file may have been removed."""
+        return files.leads_to(self._path / _LOCK, lock)
+
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Write a file beside its place, and rename it when its bytes are on the disk."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        partial = self._path / f".{name}.{os.getpid()}{PARTIAL}"
+        written = 0
         try:
-            with open(partial, "wb") as file:
+            self._path.mkdir(parents=True, exist_ok=True)
+            with files.replacing(self._path / name) as file:
                 for part in parts:
-                    file.write(part)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, self._path / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
-            raise
+                    rest = memoryview(part).cast("B")
+                    while rest:
+                        count = file.raw.write(rest) or 0
+                        written, rest = written + count, rest[count:]
+        except OSError as error:
+            raise _not_written(f"{self.name}/{name}", error, written, parts) from error
 
-    def read(self, name: str, limit: int) -> bytearray:
-        """Return the content of a regular file."""
-        # Opening a pipe or a device in the place of a file would block.
-        descriptor = os.open(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError("expected a regular file")
-            _require_size(status.st_size, limit)
-            content = bytearray(status.st_size)
-            view, count = memoryview(content), 0
-            while count < len(content) and (received := os.readv(descriptor, [view[count:]])):
-                count += received
-            view.release()
-            del content[count:]
-            return content
-        finally:
-            os.close(descriptor)
+    def open(self, name: str) -> OpenFile:
+        """Open a regular file."""
+        return files.open_file(self._path / name)
 
     def remove(self, name: str) -> None:
         """Remove a file, unless there is none."""
@@ -125,16 +142,30 @@ class RemoteFolder:
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
 
+    def lock(self) -> int | None:
+        """Return None, because object stores have no locks."""
+        return None
+
+    def has_lock(self, lock: int) -> bool:
+        """Return True: no file stands for the lock."""
+        return True
+
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Store a file."""
-        self._files.makedirs(self._path, exist_ok=True)
-        self._files.pipe_file(self._at(name), b"".join(parts))
+        try:
+            self._files.makedirs(self._path, exist_ok=True)
+            self._files.pipe_file(self._at(name), b"".join(parts))
+        except OSError as error:
+            raise _not_written(f"{self.name}/{name}", error, 0, parts) from error
 
-    def read(self, name: str, limit: int) -> bytearray:
-        """Return the content of a file."""
+    def open(self, name: str) -> OpenFile:
+        """Open a file, of which the store says the size."""
         self._files.invalidate_cache()
-        _require_size(self._files.size(self._at(name)), limit)
-        return bytearray(self._files.cat_file(self._at(name)))
+        found = self._files.info(self._at(name))
+        if found["type"] != "file" or type(found["size"]) is not int:
+            raise OSError(f"expected a file of a known size, received {found!r:.200}")
+        file = self._files.open(self._at(name), "rb")
+        return OpenFile(file, found["size"], f"{self.name}/{name}")
 
     def remove(self, name: str) -> None:
         """Remove a file, unless there is none."""

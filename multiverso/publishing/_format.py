@@ -17,7 +17,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.errors import PublicationError
+from multiverso._native.files import OpenFile
+from multiverso._native.tensor_files import LENGTH, Entry, read_header, read_json
+from multiverso.errors import PublicationError, StateError
 from multiverso.tables._live_table import BLOCK
 
 #: The number of this format, in the metadata and in `latest.json`.
@@ -40,11 +42,8 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "U32": np.dtype("<u4"),
 }
 _CHECKSUM_BYTES: Final = 4
-_LENGTH: Final = struct.Struct("<Q")
-#: A header of more bytes is a damaged or a hostile one.
-_MAX_HEADER: Final = 4 << 20
-#: What the use of values from a file may raise, which may come from anywhere.
-BAD: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+#: A longer header is a damaged or a hostile one. `encode` writes none.
+MOST_HEADER_BYTES: Final = 4 << 20
 
 
 class Tensor(NamedTuple):
@@ -75,7 +74,13 @@ def encode(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[A
     header[CHECKSUM] = {"dtype": "U32", "shape": [1], "data_offsets": offsets}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # The tensors begin at a multiple of eight bytes.
-    parts: list[Any] = [_LENGTH.pack(len(text)), text]
+    if len(text) > MOST_HEADER_BYTES:
+        msg = (
+            f"publish(to=): expected tables whose names and shapes take at most "
+            f"{MOST_HEADER_BYTES} bytes in a file, received {len(text)}; use fewer tables"
+        )
+        raise StateError(msg)
+    parts: list[Any] = [LENGTH.pack(len(text)), text]
     arrays = (np.ascontiguousarray(tensor.array) for tensor in tensors.values())
     parts += [array.reshape(-1).view(np.uint8).data for array in arrays if array.size]
     checksum = 0
@@ -84,44 +89,56 @@ def encode(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[A
     return [*parts, struct.pack("<I", checksum)]
 
 
-def decode(content: bytearray, where: str) -> File:
-    """Check a file and return what it contains; `where` names it in messages.
+def decode(file: OpenFile, expected: Mapping[str, Any]) -> File:
+    """Read a file and check it; raise one of `BAD` if it is not as it was written.
+
+    Parameters
+    ----------
+    file : OpenFile
+        The file.
+    expected : dict
+        What its metadata must say.
 
     Raises
     ------
-    PublicationError
-        If the file is not as it was written.
+    MemoryError
+        If there is not enough memory for what the file contains, before that is read.
 
     """
-    try:
-        if len(content) < _LENGTH.size + _CHECKSUM_BYTES:
-            raise ValueError(f"expected a safetensors file, received {len(content)} bytes")
-        end = len(content) - _CHECKSUM_BYTES
-        (expected,) = struct.unpack_from("<I", content, end)
-        if zlib.crc32(memoryview(content)[:end]) != expected:
-            raise ValueError("its bytes do not have the checksum at its end")
-        (length,) = _LENGTH.unpack_from(content)
-        first = _LENGTH.size + length
-        if length > _MAX_HEADER or first > end:
-            raise ValueError(f"expected a header in the file, received one of {length} bytes")
-        header = json.loads(bytes(content[_LENGTH.size : first]))
-        metadata = json.loads(header.pop("__metadata__")[METADATA])
-        tensors = {name: _tensor(content, first, entry) for name, entry in header.items()}
-        if metadata["format"] != FORMAT:
-            raise ValueError(f"expected the format {FORMAT}, received {metadata['format']!r}")
-    except BAD as error:
-        raise damaged(where, error) from error
-    return File(metadata, tensors)
+    header = read_header(file, MOST_HEADER_BYTES)
+    metadata = read_json(header.metadata[METADATA].encode(), file)
+    received = {key: metadata.get(key) for key in expected}
+    if received != expected:
+        raise ValueError(f"expected the metadata {expected}, received {received!r:.500}")
+    end = header.num_bytes - _CHECKSUM_BYTES
+    if header.entries.get(CHECKSUM) != ("U32", (1,), end, header.num_bytes):
+        raise ValueError("expected a checksum at the end")
+    working = (_working_bytes(name, entry) for name, entry in header.entries.items())
+    file.require_memory(header.num_bytes + sum(working))
+    content = file.take(header.num_bytes)
+    (checksum,) = struct.unpack("<I", content[end:])
+    if zlib.crc32(content[:end], zlib.crc32(header.raw)) != checksum:
+        raise ValueError("its bytes do not have the checksum at its end")
+    return File(metadata, {key: _tensor(content, entry) for key, entry in header.entries.items()})
 
 
-def _tensor(content: bytearray, first: int, entry: Mapping[str, Any]) -> NDArray[Any]:
-    dtype = DTYPES[entry["dtype"]]
-    shape = tuple(map(natural, entry["shape"]))
-    begin, end = map(natural, entry["data_offsets"])
-    count = math.prod(shape)
-    if end - begin != count * dtype.itemsize or first + end > len(content):
-        raise ValueError(f"expected {count} elements of {dtype} in the file, received {entry}")
-    return np.frombuffer(content, dtype, count, first + begin).reshape(shape)
+def _tensor(content: memoryview, entry: Entry) -> NDArray[Any]:
+    dtype = DTYPES[entry.dtype]
+    count = math.prod(entry.shape)
+    return np.frombuffer(content, dtype, count, entry.begin).reshape(entry.shape)
+
+
+def _working_bytes(name: str, entry: Entry) -> int:
+    """Return the most bytes of memory that applying a tensor takes beside its own."""
+    size = entry.end - entry.begin
+    match name.partition(":")[0]:
+        case "places":  # The numbers of elements, of eight bytes each, some times.
+            return 20 * size
+        case "keys" | "removed":  # Sorted and compared with those of the table.
+            return 8 * size
+        case "rows":  # Those of all nodes together, and the rows before and after.
+            return 3 * size
+    return 0
 
 
 def result_of(stored: str, bits: NDArray[Any]) -> NDArray[Any]:
@@ -129,13 +146,6 @@ def result_of(stored: str, bits: NDArray[Any]) -> NDArray[Any]:
     if stored == "BF16":
         return (bits.astype(np.uint32) << 16).view(np.float32)
     return bits.astype(np.float32) if stored == "F16" else bits.copy()
-
-
-def natural(value: object) -> int:
-    """Return an int of 0 or more from a file; raise ValueError for anything else."""
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"expected an integer of 0 or more, received {value!r:.100}")
-    return value
 
 
 def damaged(path: str, reason: object) -> PublicationError:
@@ -160,8 +170,10 @@ def element_numbers(counts: NDArray[Any], places: NDArray[Any], size: int) -> ND
     return numbers
 
 
-def ids_of(tensor: NDArray[Any]) -> NDArray[np.int64]:
-    """Return a tensor of keys, or of row ids; raise ValueError for another one."""
+def ids_of(tensor: NDArray[Any], count: int | None) -> NDArray[np.int64]:
+    """Return a tensor of keys, or of ids of `count` rows; raise ValueError for another one."""
     if tensor.dtype != np.int64 or tensor.ndim != 1:
         raise ValueError(f"expected keys, received {tensor.dtype} of {tensor.shape}")
+    if count is not None and ((tensor < 0) | (tensor >= count)).any():
+        raise ValueError(f"expected ids of {count} rows, received others")
     return tensor

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from multiverso._native.tensor_files import BAD, natural, read_json
 from multiverso.publishing._folder import Folder
-from multiverso.publishing._format import BAD, FORMAT, NAME, damaged, natural
+from multiverso.publishing._format import FORMAT, NAME, damaged
 
 LATEST: Final = "latest.json"
-#: A longer file is a damaged or a hostile one.
-_MOST_BYTES: Final = 16 << 20
+#: A longer file is a damaged or a hostile one: a writer begins anew, with a full publication.
+MOST_BYTES: Final = 1 << 20
 
 
-def read_latest(folder: Folder) -> dict[str, Any] | None:
-    """Return the content of `latest.json`, or None if nothing has been published.
+def read_latest(folder: Folder) -> list[dict[str, Any]]:
+    """Return the publications in `latest.json`, which are none if nothing has been published.
 
     Raises
     ------
@@ -26,12 +27,25 @@ def read_latest(folder: Folder) -> dict[str, Any] | None:
     """
     where = f"{folder.name}/{LATEST}"
     try:
-        content = folder.read(LATEST, _MOST_BYTES)
+        with folder.open(LATEST) as file:
+            if file.size > MOST_BYTES:
+                raise ValueError(f"expected at most {MOST_BYTES} bytes, received {file.size}")
+            checksum, _, text = bytes(file.take(file.size)).partition(b"\n")
+            text = text.partition(b"\n")[0]
+            if checksum != b"%08x" % zlib.crc32(text):
+                raise ValueError("its second line does not have the checksum in its first")
+            latest = read_json(text, file)
+            if latest["format"] != FORMAT:
+                raise ValueError(
+                    f"expected the format {FORMAT}, received {latest['format']!r:.100}"
+                )
+            return _checked(latest["publications"])
     except FileNotFoundError:
-        return None
+        return []
     except OSError as error:
-        raise damaged(where, str(error)) from error
-    return _load(bytes(content), where)
+        raise damaged(where, error.strerror or error) from error
+    except BAD as error:
+        raise damaged(where, error) from error
 
 
 def dump_latest(latest: Mapping[str, Any]) -> bytes:
@@ -40,37 +54,15 @@ def dump_latest(latest: Mapping[str, Any]) -> bytes:
     return b"%08x\n%b\n" % (zlib.crc32(text), text)
 
 
-def _load(content: bytes, where: str) -> dict[str, Any]:
-    """Check the content of `latest.json`, and return it.
-
-    Raises
-    ------
-    PublicationError
-        If the file is not as it was written.
-
-    """
-    try:
-        checksum, text = content.split(b"\n")[:2]
-        if int(checksum, 16) != zlib.crc32(text):
-            raise ValueError("its second line does not have the checksum in its first")
-        latest = json.loads(text)
-        if latest["format"] != FORMAT:
-            raise ValueError(f"expected the format {FORMAT}, received {latest['format']!r:.100}")
-        chain = latest["publications"]
-        for entry in chain:
-            _check(entry)
-        versions = [natural(entry["version"]) for entry in chain]
-        if not versions or versions != [*range(versions[0], versions[0] + len(versions))]:
-            raise ValueError(f"expected successive versions, received {versions!r:.100}")
-    except BAD as error:
-        raise damaged(where, error) from error
-    return dict(latest)
-
-
-def _check(entry: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the files of a publication lie in the folder itself."""
-    names: Iterable[Any] = entry["files"]
-    checked = [name for name in names if isinstance(name, str) and NAME.fullmatch(name)]
-    if not checked or checked != names:
-        raise ValueError(f"expected names of files, received {names!r:.100}")
-    natural(entry["step"])
+def _checked(chain: Any) -> list[dict[str, Any]]:
+    """Return publications; raise one of `BAD` if they are not a chain in the folder itself."""
+    for entry in chain:
+        names = entry["files"]
+        checked = [name for name in names if isinstance(name, str) and NAME.fullmatch(name)]
+        if not checked or checked != names:
+            raise ValueError(f"expected names of files, received {names!r:.100}")
+        natural(entry["step"])
+    versions = [natural(entry["version"]) for entry in chain]
+    if not versions or versions != [*range(versions[0], versions[0] + len(versions))]:
+        raise ValueError(f"expected successive versions, received {versions!r:.100}")
+    return [*chain]

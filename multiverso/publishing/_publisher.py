@@ -89,9 +89,14 @@ class Publisher:
         # interpreter does not wait for it.
         weakref.finalize(self, self._queue.put, None)
         weakref.finalize(self, self._writer.close)
-        threading.Thread(
+        thread = threading.Thread(
             target=_run, args=(self._queue, self._writer), name="multiverso-publisher", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except BaseException:
+            self._writer.close()
+            raise
 
     def make_room(self, session: Session) -> None:
         """Wait until all versions before the session's last one have been written.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from threading import RLock
 from typing import Any
 
+from multiverso._native.tensor_files import BAD
 from multiverso.publishing import _format
 from multiverso.publishing._folder import Folder
 from multiverso.publishing._tables import table_of
@@ -21,30 +21,30 @@ def read(folder: Folder, entry: Mapping[str, Any], *, is_full: bool) -> list[_fo
         If a file is missing, perhaps because it has expired.
     PublicationError
         If a file is not as it was written, or belongs to another publication.
+    MemoryError
+        If there is not enough memory for a file, before it is read.
 
     """
     files = []
     for node, name in enumerate(entry["files"]):
-        where = f"{folder.name}/{name}"
-        try:
-            content = folder.read(name, _memory())
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _format.damaged(where, str(error)) from error
-        file = _format.decode(content, where)
         expected = {
+            "format": _format.FORMAT,
             "version": entry["version"],
             "step": entry["step"],
             "base": 0 if is_full else entry["version"] - 1,
             "node": node,
             "nodes": len(entry["files"]),
         }
-        received = {key: file.metadata.get(key) for key in expected}
-        if received != expected:
-            reason = f"expected the metadata {expected}, received {received}"
-            raise _format.damaged(where, reason)
-        files.append(file)
+        where = f"{folder.name}/{name}"
+        try:
+            with folder.open(name) as file:
+                files.append(_format.decode(file, expected))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _format.damaged(where, error.strerror or error) from error
+        except BAD as error:
+            raise _format.damaged(where, error) from error
     return files
 
 
@@ -85,11 +85,6 @@ def prepare(
             ]
             changes[key] = table._take(parts)
             tables[key] = table
-    except _format.BAD as error:
+    except BAD as error:
         raise _format.damaged(where, error) from error
     return tables, changes
-
-
-def _memory() -> int:
-    """Return the bytes of memory of this machine, which no file may exceed."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

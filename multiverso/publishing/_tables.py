@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiverso._native import arguments, arrays
-from multiverso.publishing._format import DTYPES, element_numbers, ids_of, natural, result_of
+from multiverso._native.tensor_files import natural
+from multiverso.publishing._format import DTYPES, element_numbers, ids_of, result_of
 from multiverso.publishing._row_store import RowStore
 from multiverso.tables._ids import as_ids
 
 #: Wider rows, which no file may have, are not made up from a shape alone.
 _MOST_COLUMNS: Final = 1 << 24
+#: The elements that are compared at once, to need little memory.
+_MOST_COMPARED: Final = 1 << 20
 _NONE: Final = np.empty(0, np.int64)
 #: The dtypes of results, by name.
 _RESULTS: Final[dict[str, np.dtype[Any]]] = {
@@ -150,8 +153,8 @@ class FollowedArray(FollowedTable):
         super().__init__(record, False, lock)
         self._key = key
         self._values: NDArray[Any] | None = None
-        #: Lists of elements that have changed, each in ascending order, or None for all.
-        self._changed: list[NDArray[np.int64]] | None = None
+        #: Which rows, or elements of an array, have changed, or None for all.
+        self._changed: NDArray[np.bool_] | None = None
 
     def get(self, ids: ArrayLike | None = None, out: Any = None) -> NDArray[Any]:
         """Return the table or some of its rows.
@@ -219,24 +222,27 @@ class FollowedArray(FollowedTable):
                 self._values, self._changed = values, None
                 return
             bits = np.dtype(f"u{values.itemsize}")
-            self._changed.append(np.flatnonzero(self._values.view(bits) != values.view(bits)))
+            step = max(_MOST_COMPARED // self._columns, 1)
+            for part in (slice(row, row + step) for row in range(0, len(values), step)):
+                differs = self._values[part].view(bits) != values[part].view(bits)
+                self._changed[part] |= differs.reshape(len(differs), -1).any(axis=1)
             self._values = values
             return
         assert self._values is not None
         self._values.reshape(-1)[places] = values
         if self._changed is not None:
-            self._changed.append(places)
+            self._changed[places // self._columns] = True
 
     def _begin(self) -> None:
         """Forget what has changed."""
-        self._changed = []
+        self._changed = np.zeros(self.shape[0] or 0, bool)
 
     def _changes(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         assert self._values is not None
         if self._changed is None:
             numbers = np.arange(self.shape[0] or 0)
         else:
-            numbers = np.unique(np.concatenate([_NONE, *self._changed]) // self._columns)
+            numbers = np.flatnonzero(self._changed)
         return numbers, self._result(self._values[numbers])
 
     def _removed(self) -> NDArray[np.int64]:
@@ -340,17 +346,17 @@ class FollowedRows(FollowedTable):
         is_full = self._is_full(files)
         keys, rows, removed = [], [], []
         for _, tensors in files:
-            numbers = ids_of(tensors[f"keys:{self._key}"])
+            numbers = ids_of(tensors[f"keys:{self._key}"], self.shape[0])
             keys.append(numbers)
             shape = (len(numbers), self._columns)
             rows.append(self._checked_bits(tensors[f"rows:{self._key}"], shape))
             if not is_full:
-                removed.append(ids_of(tensors[f"removed:{self._key}"]))
+                removed.append(ids_of(tensors[f"removed:{self._key}"], self.shape[0]))
         joined = np.concatenate(keys)
         if len(np.unique(joined)) != len(joined):
             raise ValueError("expected each key once")
         gone = np.concatenate([np.empty(0, np.int64), *removed])
-        return joined, np.concatenate(rows), gone, is_full
+        return joined, rows[0] if len(rows) == 1 else np.concatenate(rows), gone, is_full
 
     def _apply(self, change: Any) -> None:
         keys, rows, removed, is_full = change

@@ -55,6 +55,8 @@ def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedVie
         If there is no publication after `timeout` seconds.
     PublicationError
         If a file is missing, damaged, or from somewhere else.
+    MemoryError
+        If there is not enough memory for the tables, before they are read.
     ImportError
         If the address needs fsspec, which is not installed.
 
@@ -183,6 +185,8 @@ class FollowedView:
             If the version is not published in time.
         PublicationError
             If a file is missing, damaged, or from somewhere else.
+        MemoryError
+            If there is not enough memory for a publication, before it is read.
         StateError
             After `close`.
 
@@ -316,10 +320,9 @@ class FollowedView:
     def _read_latest(self, wanted: int) -> bool:
         missing = None
         for _ in range(_TRIES):
-            latest = read_latest(self._folder)
-            if latest is None or latest["publications"][-1]["version"] < wanted:
+            chain = read_latest(self._folder)
+            if not chain or chain[-1]["version"] < wanted:
                 return False
-            chain = latest["publications"]
             try:
                 self._apply_chain(chain)
             except FileNotFoundError as error:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import logging
 import os
 import time
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from multiverso._native.files import written_as
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing import _format
-from multiverso.publishing._folder import PARTIAL, Folder, LocalFolder, folder_of
+from multiverso.publishing._folder import folder_of
 from multiverso.publishing._format import Tensor
-from multiverso.publishing._latest import LATEST, dump_latest, read_latest
+from multiverso.publishing._latest import LATEST, MOST_BYTES, dump_latest, read_latest
 
+_log = logging.getLogger(__name__)
+#: More than the bytes of a file's name, or of the rest of a publication, in `latest.json`.
+_MOST_ENTRY_BYTES: Final = 100
 #: How often the master looks for the files of other nodes.
 _LOOK_SECONDS: Final = 0.02
-#: The lock of the job that publishes to a folder.
-_LOCK: Final = "publisher.lock"
 
 
 class Place(NamedTuple):
@@ -59,7 +59,7 @@ class Writer:
     ------
     StateError
         If another job publishes to the folder.
-    PublicationError, OSError
+    PublicationError, CheckpointIOError
         If the folder cannot be used.
 
     """
@@ -67,16 +67,24 @@ class Writer:
     def __init__(self, path: str, place: Place) -> None:
         self._folder = folder_of(path)
         self._place = place
-        self._lock = _locked(self._folder) if place.node == 0 else None
-        latest = read_latest(self._folder)
         #: The publications in the folder: the last full one, and its differences.
-        self._chain: list[dict[str, Any]] = latest["publications"] if latest else []
+        self._chain: list[dict[str, Any]] = []
         #: Chains before it, whose files are still there.
         self._earlier: list[list[dict[str, Any]]] = []
-        self._number: int = self._chain[-1]["version"] if latest else 0  # of the last publication
+        #: Files that no publication needs, and those of them that could not be removed.
+        self._unneeded: list[str] = []
+        self._stuck: set[str] = set()
+        self._number = 0  # of the last publication
         self._since_full = 0
-        if place.node == 0:
-            self._find_expired()
+        self._lock = self._folder.lock() if place.node == 0 else None
+        try:
+            self._chain = read_latest(self._folder)
+            self._number = self._chain[-1]["version"] if self._chain else 0
+            if place.node == 0:
+                self._find_expired()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def name(self) -> str:
@@ -98,7 +106,9 @@ class Writer:
 
     def next_is_full(self, full_every: int) -> bool:
         """Return whether the next publication is full, if every so many ones are."""
-        return self._since_full % full_every == 0
+        # All nodes must find the same, so this is the most that they need in `latest.json`.
+        most = MOST_BYTES // (_MOST_ENTRY_BYTES * (1 + self._place.nodes))
+        return self._since_full % min(full_every, max(most, 1)) == 0
 
     def write(
         self,
@@ -125,19 +135,47 @@ class Writer:
             "tables": records,
         }
         names = [self._file(number, is_full, node) for node in range(nodes)]
-        self._folder.write(names[node], _format.encode(metadata, tensors))
+        self._keep_lock()
+        try:
+            self._folder.write(names[node], _format.encode(metadata, tensors))
+            if node == 0:
+                self._announce({"version": number, "step": step, "files": names}, is_full)
+        except BaseException:
+            if node == 0:
+                self._discard(names)
+            raise
         if node == 0:
-            self._announce({"version": number, "step": step, "files": names}, is_full)
-            # A file that cannot be removed, perhaps for lack of rights, is tried again later.
-            with contextlib.suppress(Exception):
-                self._expire(keep)
+            self._expire(keep)
+            self._remove_unneeded()
         self._since_full = 1 if is_full else self._since_full + 1
 
     def close(self) -> None:
         """Release the folder."""
+        self._has_lock()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _has_lock(self) -> bool:
+        """Return whether this job's lock, if it needs one, keeps others out; warn if it does not.
+
+        Programs that clean folders such as /tmp remove files that have not changed for long.
+        """
+        has_lock = self._lock is None or self._folder.has_lock(self._lock)
+        if not has_lock:
+            msg = (
+                "%s: the file of this job's lock has been removed, so that another job may have "
+                "published there; choose a folder that nothing cleans"
+            )
+            _log.warning(msg, self.name)
+        return has_lock
+
+    def _keep_lock(self) -> None:
+        """Lock the folder again if the lock has gone; raise StateError if another job has it."""
+        if self._lock is not None and not self._has_lock():
+            renewed = self._folder.lock()
+            os.close(self._lock)
+            self._lock = renewed
 
     def _file(self, number: int, is_full: bool, node: int) -> str:
         # The master waits for files of the same kind, so that nodes never mix full ones and others.
@@ -154,12 +192,15 @@ class Writer:
                     msg = f"{self.name}: waited {self._place.timeout:g} s for {name}"
                     raise OperationTimeout(msg)
                 time.sleep(_LOOK_SECONDS)
-        latest = read_latest(self._folder)
-        if (latest["publications"] if latest else []) != self._chain:
+        found = read_latest(self._folder)
+        present = set(self._folder.names())
+        # A follower that comes late reads the whole chain.
+        is_whole = is_full or all(present.issuperset(one["files"]) for one in self._chain)
+        if found != self._chain or not is_whole:
             msg = f"{self.name}: another job has published there, or removed files, meanwhile"
             # The next publication begins with what is there now.
-            self._chain = latest["publications"] if latest else []
-            self._number = max(self._number, self._chain[-1]["version"] if latest else 0)
+            self._chain = found
+            self._number = max(self._number, found[-1]["version"] if found else 0)
             raise StateError(msg)
         chain = [entry] if is_full else [*self._chain, entry]
         named = {"format": _format.FORMAT, "job": self._place.job, "publications": chain}
@@ -169,39 +210,49 @@ class Writer:
         self._chain = chain
 
     def _expire(self, keep: int) -> None:
+        """Find the files of chains that are older than the last `keep` publications."""
         while self._earlier:
             later = sum(map(len, self._earlier[1:])) + len(self._chain)
             if later < keep:
                 return
-            for expired in self._earlier[0]:
-                for name in expired["files"]:
-                    self._folder.remove(name)
-            del self._earlier[0]
+            self._unneeded += (name for entry in self._earlier.pop(0) for name in entry["files"])
+
+    def _discard(self, names: list[str]) -> None:
+        """Remove the files of a publication that failed, which would fill the disk in time."""
+        try:
+            named = {name for entry in read_latest(self._folder) for name in entry["files"]}
+        except Exception:
+            return  # It is not known which files the readers have heard of.
+        self._unneeded += (name for name in names if name not in named)
+        self._remove_unneeded()
+
+    def _remove_unneeded(self) -> None:
+        """Remove files; one that cannot be removed keeps no other, and is tried again later."""
+        left = []
+        for name in self._unneeded:
+            try:
+                self._folder.remove(name)
+            except Exception as error:
+                left.append(name)
+                if name not in self._stuck:
+                    self._stuck.add(name)
+                    _log.warning("%s/%s stays in the folder: %s", self.name, name, error)
+        self._unneeded = left
 
     def _find_expired(self) -> None:
         """Find what earlier jobs have left in the folder, if they were killed."""
         current = {name for entry in self._chain for name in entry["files"]}
         left = []
         for name in self._folder.names():
-            if name.startswith(".") and name.endswith(PARTIAL):
-                self._folder.remove(name)
-            elif _format.NAME.fullmatch(name) and name not in current:
+            partial_of = written_as(name)
+            if partial_of is not None and (partial_of == LATEST or _is_publication(partial_of)):
+                self._unneeded.append(name)
+            elif _is_publication(name) and name not in current:
                 left.append(name)
+        self._remove_unneeded()
         if left:
             self._earlier.append([{"files": left}])
 
 
-def _locked(folder: Folder) -> int | None:
-    """Lock a folder for this job, until the process ends; object stores have no locks."""
-    if not isinstance(folder, LocalFolder):
-        return None
-    Path(folder.name).mkdir(parents=True, exist_ok=True)
-    lock = os.open(Path(folder.name, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        # Unlike a lock of lockf, it lasts when the program copies the folder.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        msg = f"{folder.name}: another job publishes to this folder; give each job its own"
-        raise StateError(msg) from None
-    return lock
+def _is_publication(name: str) -> bool:
+    return _format.NAME.fullmatch(name) is not None

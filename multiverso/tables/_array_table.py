@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 from numpy.typing import ArrayLike, DTypeLike
 
 from multiverso._native import capi
-from multiverso._native.checkpoint_calls import StrPath
+from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import Future
 from multiverso.tables._dense_table import DenseTable, checked_sync

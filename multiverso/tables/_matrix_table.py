@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multiverso import _session
 from multiverso._native import capi
-from multiverso._native.checkpoint_calls import StrPath
+from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._dense_table import DenseTable, checked_sync

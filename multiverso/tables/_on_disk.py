@@ -6,7 +6,7 @@ import mmap
 from pathlib import Path
 from typing import Any
 
-from multiverso._native import checkpoint_calls
+from multiverso._native.places import path_bytes
 from multiverso.errors import StateError
 
 
@@ -19,7 +19,7 @@ class OnDisk:
     def _begin_on_disk(self, backing: object) -> bytes | None:
         """Return the folder as an option of the library; raise an error if it is invalid."""
         self._disk_pages = None if backing is None else _pages_so_far()
-        return None if backing is None else checkpoint_calls.path_bytes(backing, "backing")
+        return None if backing is None else path_bytes(backing, "backing")
 
     def _description(self) -> Any:
         raise NotImplementedError

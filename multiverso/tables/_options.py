@@ -7,7 +7,7 @@ from typing import Final, Literal, TypedDict, TypeVar
 
 from numpy.typing import DTypeLike
 
-from multiverso._native.checkpoint_calls import StrPath
+from multiverso._native.places import StrPath
 
 _T = TypeVar("_T")
 

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._extras import needs
+from multiverso._native import files, places
 
 
 def write(
@@ -21,23 +23,20 @@ def write(
     The columns are ``key``, int64, and ``row``, a list of `num_col` numbers, which is null for keys
     without rows. The file is replaced when it is complete.
     """
+    complete = places.path(path, "path")
     with needs("to_parquet", pyarrow="parquet"):
         import pyarrow
         import pyarrow.parquet
     row_type = pyarrow.list_(pyarrow.from_numpy_dtype(dtype), num_col)
     schema = pyarrow.schema([("key", pyarrow.int64()), ("row", row_type)])
-    partial = f"{os.fspath(path)}.part"
-    try:
-        with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
-            for keys, rows, removed in parts:
-                values = pyarrow.array(np.ascontiguousarray(rows).reshape(-1))
-                columns = [keys, pyarrow.FixedSizeListArray.from_arrays(values, num_col)]
-                writer.write_table(pyarrow.table(columns, schema))
-                if removed is not None and len(removed):
-                    nulls = pyarrow.nulls(len(removed), row_type)
-                    writer.write_table(pyarrow.table([removed, nulls], schema))
-        os.replace(partial, path)
-    except BaseException:
-        if os.path.exists(partial):
-            os.unlink(partial)
-        raise
+    with (
+        files.replacing(Path(complete)) as file,
+        pyarrow.parquet.ParquetWriter(file, schema) as writer,
+    ):
+        for keys, rows, removed in parts:
+            values = pyarrow.array(np.ascontiguousarray(rows).reshape(-1))
+            columns = [keys, pyarrow.FixedSizeListArray.from_arrays(values, num_col)]
+            writer.write_table(pyarrow.table(columns, schema))
+            if removed is not None and len(removed):
+                nulls = pyarrow.nulls(len(removed), row_type)
+                writer.write_table(pyarrow.table([removed, nulls], schema))

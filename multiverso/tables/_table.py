@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls
 from multiverso._native.arguments import choice, integer, name as naming
-from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
+from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import BackgroundCalls, Future
 from multiverso.tables._on_disk import OnDisk
@@ -235,7 +235,7 @@ class Table(OnDisk):
         tables, the one with the name of this table is loaded; the only table may have any name.
         """
         step: int | None = checkpoint_calls.load(
-            checked.MV_TableLoad, self._handle, directory, missing_ok
+            checked.MV_TableLoad, self._handle, directory, missing_ok, call="table.load"
         )
         self.set_option(**_session.current().fixed_options.get(self, {}))
         return step

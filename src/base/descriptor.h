@@ -1,6 +1,8 @@
 // Descriptors of files above 2, where the standard streams are.
 #pragma once
 
+#include <string>
+
 namespace multiverso {
 
 // A process may start with its standard input, output or error closed, as some ways to start
@@ -40,5 +42,8 @@ int OpenAboveStandardStreams(const Open& open) {
 
 // Opens a file as open() does. Programs that this process starts do not inherit it.
 int OpenDescriptor(const char* path, int flags, unsigned mode = 0);
+// The same in a folder to which others may write: fails if the file, or the folder that has it, is
+// a link, which could lead elsewhere.
+int OpenWithoutLinks(const std::string& path, int flags, unsigned mode = 0);
 
 }  // namespace multiverso

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 
 #include "base/descriptor.h"
 
@@ -57,6 +58,28 @@ int AboveStandardStreams(int descriptor) {
 int OpenDescriptor(const char* path, int flags, unsigned mode) {
   return OpenAboveStandardStreams(
       [&] { return open(path, flags | O_CLOEXEC, static_cast<mode_t>(mode)); });
+}
+
+int OpenWithoutLinks(const std::string& path, int flags, unsigned mode) {
+#if defined(O_PATH)
+  constexpr int kToLookUp = O_PATH;
+#else
+  constexpr int kToLookUp = O_RDONLY;
+#endif
+  const size_t slash = path.rfind('/');
+  std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  // With a slash at its end, a path leads through a link.
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const int parent = OpenDescriptor(folder.c_str(), kToLookUp | O_DIRECTORY | O_NOFOLLOW);
+  if (parent < 0) return -1;
+  const int file = OpenAboveStandardStreams([&] {
+    return openat(parent, path.c_str() + (slash == std::string::npos ? 0 : slash + 1),
+                  flags | O_NOFOLLOW | O_CLOEXEC, static_cast<mode_t>(mode));
+  });
+  const int error = errno;
+  close(parent);
+  errno = error;
+  return file;
 }
 
 }  // namespace multiverso

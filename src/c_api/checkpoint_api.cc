@@ -14,9 +14,7 @@ namespace {
 
 // Returns the path without slashes at its end.
 Result<std::string> FolderOf(const char* directory) {
-  if (directory == nullptr || directory[0] == '\0') {
-    return Status(Code::kValue, "directory: expected a path, received none");
-  }
+  MV_RETURN_IF_NOT_OK(CheckPath(directory, "directory"));
   std::string folder = directory;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   return folder;

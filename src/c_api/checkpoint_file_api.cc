@@ -132,9 +132,8 @@ using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
   return Guard([&]() -> Status {
-    if (directory == nullptr || directory[0] == '\0' || checkpoint == nullptr) {
-      return Status(Code::kValue, "MV_CheckpointOpen: expected a path, received none");
-    }
+    MV_RETURN_IF_NOT_OK(CheckPath(directory, "directory"));
+    if (checkpoint == nullptr) return Status(Code::kValue, "MV_CheckpointOpen: received null");
     MV_RETURN_IF_NOT_OK(WatchForks());
     FileSystem* const files = LocalFileSystem();
     const CheckpointFolder folder(files, directory);
@@ -270,10 +269,11 @@ int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTab
                            int64_t num_tables, const void* const* areas) {
   return Guard([&]() -> Status {
     if (options == nullptr || options->struct_size != sizeof(MV_SaveOptions) ||
-        options->directory == nullptr || options->step < -1 || options->keep < 0 ||
-        num_tables < 0 || (num_tables > 0 && (tables == nullptr || areas == nullptr))) {
+        options->step < -1 || options->keep < 0 || num_tables < 0 ||
+        (num_tables > 0 && (tables == nullptr || areas == nullptr))) {
       return Status(Code::kValue, "MV_CheckpointWrite: expected options and tables");
     }
+    MV_RETURN_IF_NOT_OK(CheckPath(options->directory, "directory"));
     std::vector<MemoryTable> all;
     size_t next_area = 0;
     for (int64_t i = 0; i < num_tables; ++i) {

@@ -1,5 +1,9 @@
 #include "c_api/guard.h"
 
+#include <cctype>
+#include <cstddef>
+#include <cstring>
+
 namespace multiverso::c_api {
 namespace {
 
@@ -19,6 +23,22 @@ PeerFault& ErrorPeer() {
 }
 
 }  // namespace
+
+Status CheckPath(const char* path, const char* what) {
+  if (path == nullptr || path[0] == '\0') {
+    return Status(Code::kValue, StrCat(what, ": expected a path, received none"));
+  }
+  size_t scheme = 0;
+  while (std::isalnum(static_cast<unsigned char>(path[scheme])) != 0 ||
+         (path[scheme] != '\0' && std::strchr("+-.", path[scheme]) != nullptr)) {
+    ++scheme;
+  }
+  // The letter of a drive is no scheme.
+  if (scheme < 2 || std::strncmp(path + scheme, "://", 3) != 0) return Status::Ok();
+  return Status(Code::kValue,
+                StrCat(what, ": expected a path, received the address \"", path,
+                       "\": write to a folder of this machine and copy it, or mount the storage"));
+}
 
 int32_t Report(const Status& status) noexcept {
   // A reader that must look again has met no error, so the last error stays as it is.

@@ -32,6 +32,10 @@ Status CheckStruct(const Struct* argument, const char* name) {
                                            ", received ", argument->struct_size));
 }
 
+// Returns ValueError unless `path` is a path: not null, not empty, and no address such as
+// "s3://bucket/run", whose scheme would become the name of a folder here.
+Status CheckPath(const char* path, const char* what);
+
 // Runs `body`, which returns a Status, and reports the status or the exception that `body` throws.
 template <class Body>
 int32_t Guard(Body body) noexcept {

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/waiting.h"
+#include "memory/limits.h"
 #include "multiverso/c_api.h"
 #include "session/version.h"
 #include "shard/kernels.h"
@@ -56,6 +57,15 @@ const char* MV_BuildInfo(void) {
                                       .Take()
                                       .text;
   return info.c_str();
+}
+
+int32_t MV_CheckIsFree(int64_t bytes, const char* what) {
+  return Guard([&]() -> Status {
+    if (bytes < 0 || what == nullptr) {
+      return Status(Code::kValue, "MV_CheckIsFree: expected a number of bytes, and a text");
+    }
+    return multiverso::CheckIsFree(bytes).In(what);
+  });
 }
 
 const char* MV_StatusName(int32_t status) {

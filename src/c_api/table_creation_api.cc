@@ -85,6 +85,7 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
     MV_ASSIGN_OR_RETURN(const TableSpec spec, SpecOf(options));
     const std::string folder = options->backing == nullptr ? "" : options->backing;
+    if (!folder.empty()) MV_RETURN_IF_NOT_OK(CheckPath(options->backing, "backing"));
     return RunCollective(
         session, CallKind::kCreateTable, 0,
         [&](SessionEntry* entry, Interrupt* interrupt) -> Status {

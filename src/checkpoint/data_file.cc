@@ -12,6 +12,9 @@
 namespace multiverso {
 namespace {
 
+// How much memory decoding and checking a header takes, in sizes of the header.
+constexpr int64_t kHeaderCopies = 4;
+
 // Opens a file that the manifest lists, so that a missing file means a corrupt checkpoint.
 Result<std::unique_ptr<ReadableFile>> OpenListed(FileSystem* files, const std::string& path) {
   auto opened = files->Open(path);
@@ -53,6 +56,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
   std::string header(static_cast<size_t>(std::min(bytes, kDataPreludeBytes)), '\0');
   MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), static_cast<int64_t>(header.size())));
   MV_ASSIGN_OR_RETURN(const int64_t header_bytes, HeaderBytesOf(header, bytes, path));
+  MV_RETURN_IF_NOT_OK(CheckRoomFor(kHeaderCopies * header_bytes, path));
   header.resize(static_cast<size_t>(header_bytes));
   MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), header_bytes));
   MV_ASSIGN_OR_RETURN(DataHeader decoded, DecodeDataHeader(header, bytes, manifest, index, path));
@@ -62,6 +66,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
         StrCat("expected a file of ", manifest.files[index].bytes, " bytes, received ", bytes));
   }
   // The file has one checksum per block, followed by the checksum of the checksums.
+  MV_RETURN_IF_NOT_OK(CheckRoomFor(decoded.checksums * 4, path));
   std::vector<uint32_t> checksums(static_cast<size_t>(decoded.checksums) + 1);
   MV_RETURN_IF_NOT_OK(file->Read(decoded.checksums_offset, checksums.data(),
                                  static_cast<int64_t>(checksums.size()) * 4));

@@ -11,11 +11,12 @@ namespace multiverso::disk {
 
 // A file is a descriptor. A failure is -1 or false, with errno.
 
-// Creates a file for WriteSome, or fails if it exists.
+// Creates a file for WriteSome, or fails if it exists, or if the folder that has it is a link.
 int Create(const std::string& path);
 // Opens a file for ReadSome. Does not wait for the other end of a pipe.
 int Open(const std::string& path);
 void Close(int file);
+// Returns the size of an ordinary file; -1 for a folder, a pipe or a device.
 int64_t SizeOf(int file);
 // Write and read at most `bytes` bytes, and return how many; ReadSome returns 0 at the end.
 int64_t WriteSome(int file, const void* data, int64_t bytes);

@@ -70,14 +70,20 @@ Status RemoveAt(DIR* folder, const std::string& name, int flags, const std::stri
 }  // namespace
 
 int Create(const std::string& path) {
-  return OpenDescriptor(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, /*mode=*/0666);
+  return OpenWithoutLinks(path, O_WRONLY | O_CREAT | O_EXCL, /*mode=*/0666);
 }
 
 int Open(const std::string& path) { return OpenDescriptor(path.c_str(), O_RDONLY | O_NONBLOCK); }
 
 void Close(int file) { close(file); }
 
-int64_t SizeOf(int file) { return lseek(file, 0, SEEK_END); }
+int64_t SizeOf(int file) {
+  struct stat info{};
+  if (fstat(file, &info) != 0) return -1;
+  if (S_ISREG(info.st_mode)) return info.st_size;
+  errno = EINVAL;
+  return -1;
+}
 
 int64_t WriteSome(int file, const void* data, int64_t bytes) {
   return WithoutInterruptions(bytes, [&](size_t count) { return write(file, data, count); });

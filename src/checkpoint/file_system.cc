@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/disk.h"
+#include "memory/limits.h"
 
 namespace multiverso {
 namespace {
@@ -64,8 +65,8 @@ class LocalWritableFile final : public WritableFile {
 
 class LocalReadableFile final : public ReadableFile {
  public:
-  LocalReadableFile(std::string path, int file)
-      : path_(std::move(path)), file_(file), bytes_(disk::SizeOf(file)) {}
+  LocalReadableFile(std::string path, int file, int64_t bytes)
+      : path_(std::move(path)), file_(file), bytes_(bytes) {}
   ~LocalReadableFile() override { disk::Close(file_); }
 
   const std::string& path() const override { return path_; }
@@ -105,13 +106,21 @@ class DiskFileSystem final : public FileSystem {
     if (kind == EntryKind::kOther) return IoFailure(path, "read", EINVAL);
     const int file = disk::Open(path);
     if (file < 0) return IoFailure(path, "open", errno);
-    return std::unique_ptr<ReadableFile>(std::make_unique<LocalReadableFile>(path, file));
+    // The path may have led elsewhere a moment ago, so the open file counts.
+    const int64_t bytes = disk::SizeOf(file);
+    const int error_number = errno;
+    auto opened = std::make_unique<LocalReadableFile>(path, file, bytes);
+    if (bytes < 0) return IoFailure(path, "read", error_number);
+    return std::unique_ptr<ReadableFile>(std::move(opened));
   }
 
   Result<EntryKind> KindOf(const std::string& path) override {
     std::error_code error;
     const fs::file_status found = fs::status(PathOf(path), error);
-    if (found.type() == fs::file_type::not_found) return EntryKind::kNone;
+    // Below a file there can never be anything, so that is no missing entry but a wrong path.
+    if (found.type() == fs::file_type::not_found && error != std::errc::not_a_directory) {
+      return EntryKind::kNone;
+    }
     MV_RETURN_IF_NOT_OK(Check(path, "look at", error));
     if (fs::is_regular_file(found)) return EntryKind::kFile;
     return fs::is_directory(found) ? EntryKind::kFolder : EntryKind::kOther;
@@ -201,6 +210,12 @@ Status ForeignEntryFailure(const std::string& path, const std::string& name) {
       Code::kCheckpointIo,
       StrCat(path, ": cannot remove: it contains ", JsonText(name), ", which no save writes"),
       FileFault{path, ENOTEMPTY, 0});
+}
+
+Status CheckRoomFor(int64_t bytes, const std::string& path) {
+  // Looking up the free memory reads files, which would take longer than to read a small one.
+  constexpr int64_t kAlwaysFits = int64_t{1} << 20;
+  return bytes <= kAlwaysFits ? Status::Ok() : CheckIsFree(bytes).In(path);
 }
 
 Status CorruptionFailure(const std::string& path, int64_t offset, const std::string& problem) {

@@ -76,6 +76,9 @@ Status IoFailure(const std::string& path, const char* action, int error_number,
 Status IoFailure(const std::string& path, const char* action, const std::error_code& error);
 // Returns that the folder `path` cannot be removed because of its entry `name`.
 Status ForeignEntryFailure(const std::string& path, const std::string& name);
+// Returns MemoryError if so many bytes are not free, for what a file is going to be read into: a
+// file with holes is small on the disk, however large it is.
+Status CheckRoomFor(int64_t bytes, const std::string& path);
 // Returns "PATH, byte 64: ...".
 Status CorruptionFailure(const std::string& path, int64_t offset, const std::string& problem);
 

@@ -1,5 +1,6 @@
 #include "checkpoint/manifest_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cinttypes>
@@ -11,6 +12,8 @@ namespace multiverso {
 namespace {
 
 constexpr char kStepSeparator[] = "-step-";
+// How much memory decoding a manifest takes, in sizes of the file.
+constexpr int64_t kManifestCopies = 3;
 
 bool ParseNumber(const std::string& text, int64_t* number) {
   const char* const end = text.data() + text.size();
@@ -80,7 +83,11 @@ Result<Manifest> ReadManifest(FileSystem* files, const std::string& checkpoint, 
     return CorruptionFailure(file->path(), 0,
                              StrCat("expected a manifest, received ", size, " bytes"));
   }
-  std::string content(static_cast<size_t>(size), '\0');
+  std::string content(static_cast<size_t>(std::min(size, kFormatBytes)), '\0');
+  MV_RETURN_IF_NOT_OK(file->Read(0, content.data(), static_cast<int64_t>(content.size())));
+  if (FormatOf(content) == 0) return DecodeManifest(content, file->path());
+  MV_RETURN_IF_NOT_OK(CheckRoomFor(kManifestCopies * size, file->path()));
+  content.resize(static_cast<size_t>(size));
   MV_RETURN_IF_NOT_OK(file->Read(0, content.data(), size));
   MV_RETURN_IF_NOT_OK(CheckNoChain(files, checkpoint, content));
   Result<Manifest> manifest = DecodeManifest(content, file->path());

@@ -208,6 +208,7 @@ CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(Save* save, const Se
 Status CheckpointReader::ReadRowIds(StoredSection* stored) {
   if (stored->has_row_ids) return Status::Ok();
   const Section& section = *stored->section;
+  MV_RETURN_IF_NOT_OK(CheckRoomFor(section.bytes, stored->file->path()));
   std::vector<int64_t> ids(static_cast<size_t>(section.bytes / kRowIdBytes));
   for (int64_t block = 0; block < section.blocks(); ++block) {
     MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(stored->file, section, block));
@@ -236,6 +237,7 @@ Status CheckpointReader::CheckKeys(Save* save, const StoredSection& stored,
   const Section& section = *stored.section;
   const SavedTable& saved = manifest().tables[section.table];
   const int64_t stripes = saved.num_row / kRowsPerStripeOfKeys;
+  MV_RETURN_IF_NOT_OK(CheckRoomFor(section.bytes, stored.file->path()));
   std::vector<int64_t> keys;
   const auto problem = [&](int64_t key, const char* what) {
     return CorruptionFailure(stored.file->path(), section.offset,

@@ -34,9 +34,10 @@ Status CheckFile(int fd, const std::string& path) {
   struct statfs system{};
   if (fstat(fd, &info) != 0 || fstatfs(fd, &system) != 0)
     return Failure(path, "cannot be examined");
-  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0 ||
+      info.st_nlink > 1) {
     return Status(Code::kValue, StrCat("backing: expected a file of this user that nobody else may "
-                                       "change or read, received ",
+                                       "change or read, and that has no other name, received ",
                                        path));
   }
   const auto type = static_cast<uint32_t>(system.f_type);
@@ -53,9 +54,8 @@ Status CheckFile(int fd, const std::string& path) {
 
 Result<Segment> Segment::OpenFile(const std::string& path, int64_t bytes, int64_t least_bytes) {
   Segment segment;
-  segment.fd_ = OpenDescriptor(path.c_str(),
-                               O_RDWR | (least_bytes == 0 ? O_CREAT : 0) | O_NOFOLLOW | O_NONBLOCK,
-                               S_IRUSR | S_IWUSR);
+  segment.fd_ = OpenWithoutLinks(path, O_RDWR | (least_bytes == 0 ? O_CREAT : 0) | O_NONBLOCK,
+                                 S_IRUSR | S_IWUSR);
   if (segment.fd_ < 0) return Failure(path, "cannot be opened");
   MV_RETURN_IF_NOT_OK(CheckFile(segment.fd_, path));
   struct stat info{};
@@ -86,6 +86,22 @@ Status LockFile(const Segment& file, const std::string& path) {
   if (flock(file.fd(), LOCK_EX | LOCK_NB) == 0) return Status::Ok();
   return Status(Code::kState,
                 StrCat("backing: another job uses ", path, ", or another table of this session"));
+}
+
+Status CheckInPlace(const Segment& file, const std::string& path) {
+  struct stat here{};
+  struct stat opened{};
+  if (fstat(file.fd(), &opened) != 0) return Failure(path, "cannot be examined");
+  const int error = lstat(path.c_str(), &here) == 0 ? 0 : errno;
+  if (error == 0 && here.st_dev == opened.st_dev && here.st_ino == opened.st_ino) {
+    return Status::Ok();
+  }
+  return Status(Code::kCheckpointIo,
+                StrCat(path, ": the file has been ", error == 0 ? "replaced" : "removed or moved",
+                       " while a table used it, so the rows that are in memory end with this "
+                       "session: save a checkpoint before the end, and choose a backing that "
+                       "nothing cleans, unlike /tmp"),
+                FileFault{path, error, 0});
 }
 
 Status ReserveOnDisk(const Segment& file, int64_t offset, int64_t bytes) {

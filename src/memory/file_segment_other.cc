@@ -11,6 +11,7 @@ Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes, int64_t 
 }
 int64_t BytesOnDisk(const Segment& /*file*/) { return 0; }
 Status LockFile(const Segment& /*file*/, const std::string& /*path*/) { return Status::Ok(); }
+Status CheckInPlace(const Segment& /*file*/, const std::string& /*path*/) { return Status::Ok(); }
 Status ReserveOnDisk(const Segment& /*file*/, int64_t /*offset*/, int64_t /*bytes*/) {
   return Status::Ok();
 }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/folder.h"
 
@@ -96,6 +97,13 @@ Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   const std::string saving = job->saving();
   const std::string folder = job->folder();
   const bool removes_folder = job->commits() && !status.ok();
+  if (status.ok() && job->commits()) {
+    // A program may have moved it to its archive, so this is no error.
+    const auto kind = state->files->KindOf(job->path());
+    if (kind.ok() && kind.value() == EntryKind::kNone) {
+      LogWarning(StrCat(job->path(), ": the checkpoint has been removed or moved since its save"));
+    }
+  }
   if (status.ok() && IsFirstHere(state->context))
     state->context->memory()->RecordCheckpoint(job->path());
   if (status.ok()) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/crc.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "group/collective_call.h"
 #include "node/find_sessions.h"
@@ -92,6 +93,11 @@ Status Session::Save(const AgreedCall& request, Interrupt* interrupt) {
   if (!takes_part) return Status::Ok();
   Tables tables = TablesHere();
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSave, limit));
+  // The checkpoint will have the rows, but the program must learn that the next session will not.
+  for (const auto& shard : on_disk_) {
+    const Status in_place = shard->CheckFile();
+    if (!in_place.ok()) LogWarning(in_place.text());
+  }
   AgreedCall wanted = request;
   // The ranks of an elastic session may end while they write in the background.
   if (members_.is_elastic()) wanted.in_background = false;

@@ -21,8 +21,11 @@ constexpr int64_t kHeaderBytes = 4096;
 // A table is new until its first session begins to use it.
 enum State : uint32_t { kNew = 1, kInUse = 2, kClean = 3 };
 
-std::string PathOfHeader(const std::string& folder) { return folder + "/header"; }
-std::string PathOfRows(const std::string& folder) { return folder + "/rows"; }
+constexpr char kHeader[] = "header";
+constexpr char kRows[] = "rows";
+
+std::string PathOfHeader(const std::string& folder) { return StrCat(folder, "/", kHeader); }
+std::string PathOfRows(const std::string& folder) { return StrCat(folder, "/", kRows); }
 
 // Returns what is different in the rows of two tables, or an empty text.
 std::string DifferenceOf(const TablePlace& there, const TablePlace& asked) {
@@ -82,10 +85,8 @@ TableFile::TableFile(const std::string& folder, const TablePlace& place)
 
 TableFile::~TableFile() {
   if (is_in_use_ || last_session_ != 0 || !may_remove_) return;
-  std::error_code ignored;
-  std::filesystem::remove(PathOfRows(folder_), ignored);
-  std::filesystem::remove(PathOfHeader(folder_), ignored);
-  std::filesystem::remove(folder_, ignored);
+  (void)LocalFileSystem()->RemoveFolder(
+      folder_, [](const std::string& name) { return name == kHeader || name == kRows; });
 }
 
 std::string TableFile::Advice() const {
@@ -157,8 +158,8 @@ Status TableFile::ReadHeader(bool any_seed) {
   if (header.state == kNew) {
     // The job that created the files ended before it used them.
     may_remove_ = true;
-    std::error_code ignored;
-    std::filesystem::remove(PathOfRows(folder_), ignored);
+    (void)LocalFileSystem()->RemoveFolder(folder_,
+                                          [](const std::string& name) { return name == kRows; });
     return WriteHeader(kNew, 0, 0, 0);
   }
   if (header.state != kClean) {
@@ -209,6 +210,11 @@ void TableFile::CancelUse() {
   (void)WriteHeader(kClean, last_session_, last_version_, last_ticks_);
 }
 
+Status TableFile::CheckInPlace(const Segment& rows) const {
+  MV_RETURN_IF_NOT_OK(multiverso::CheckInPlace(rows, PathOfRows(folder_)));
+  return multiverso::CheckInPlace(header_, PathOfHeader(folder_));
+}
+
 Status TableFile::EndUse(const Segment& rows, uint64_t version, uint32_t ticks) {
   if (!is_in_use_) return Status::Ok();
   (void)MV_FAILPOINT("table_file.end");
@@ -219,7 +225,7 @@ Status TableFile::EndUse(const Segment& rows, uint64_t version, uint32_t ticks) 
   (void)MV_FAILPOINT("table_file.clean");
   is_in_use_ = false;
   last_session_ = session_;
-  return Status::Ok();
+  return CheckInPlace(rows);
 }
 
 }  // namespace multiverso

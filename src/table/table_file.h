@@ -68,7 +68,10 @@ class TableFile {
   Status BeginUse(uint64_t session);
   // Notes that no row has been changed after all. A new table is removed.
   void CancelUse();
-  // Writes all rows to the disk, and then notes that they can be trusted.
+  // Returns an error if the path of the files no longer leads to them.
+  Status CheckInPlace(const Segment& rows) const;
+  // Writes all rows to the disk, and then notes that they can be trusted. Returns an error also if
+  // the next session would not find them.
   Status EndUse(const Segment& rows, uint64_t version, uint32_t ticks);
 
  private:

@@ -79,6 +79,10 @@ class TableShard {
     if (file_ != nullptr) file_->ForgetInChild();
   }
   bool is_reopened() const { return is_reopened_; }
+  // Returns an error if this rank has opened the files, and their path no longer leads to them.
+  Status CheckFile() const {
+    return file_ == nullptr ? Status::Ok() : file_->CheckInPlace(*segment_);
+  }
   // Ends the use of the files, on one rank of the node, when no rank changes rows any more. If the
   // rank that had opened them has died, this one opens them.
   Status EndUseOfFile(const Membership& members, const ModeOptions& mode, const WaitLimit& limit);

@@ -64,9 +64,9 @@ class TestInstall(unittest.TestCase):
         cls.tmp = Path(folder.name)
         # A copy without the egg-info of earlier builds, whose files setuptools would add even if
         # MANIFEST.in lacks them, and without caches that other tests write at the same time.
-        patterns = (".*env*", ".git", ".*_cache", "build", "*.egg-info", "__pycache__")
+        patterns = (".*env*", ".git", ".*_cache", "build", "*.egg-info", "__pycache__", "_lib")
         ignored = shutil.ignore_patterns(*patterns)
-        source = shutil.copytree(ROOT, cls.tmp / "tree", ignore=ignored)
+        cls.clone = source = shutil.copytree(ROOT, cls.tmp / "tree", ignore=ignored)
         build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
         run(sys.executable, "-c", build, cls.tmp, cwd=source)
         (cls.sdist,) = cls.tmp.glob("*.tar.gz")
@@ -110,6 +110,32 @@ class TestInstall(unittest.TestCase):
             "share/pkgconfig/multiverso.pc",
         ):
             self.assertIn(f"multiverso/{name}", names)
+
+    def test_readme_works_word_by_word_in_the_folder_of_a_clone(self):
+        readme = (ROOT / "README.md").read_text("utf-8")
+        install, start = re.findall(r"^((?:pip install|multiverso run) .*)$", readme, re.M)[:2]
+        install_mpi, start_mpi = re.findall(r"^((?:pip install '|mpirun ).*)$", readme, re.M)[:2]
+        program = re.search(r"complete `train.py`.*?```python\n(.*?)```", readme, re.DOTALL)[1]
+        (self.clone / "train.py").write_text(program, "utf-8")
+        venv.create(self.tmp / "readme", with_pip=True)
+        with zipfile.ZipFile(self.wheel) as archive:  # It need not be compiled again.
+            library = archive.extract(LIBRARY, self.tmp)
+        programs = self.tmp / "readme" / "bin"
+
+        def shell(line):
+            path = os.pathsep.join([str(programs), os.environ["PATH"]])
+            return run("sh", "-c", line, cwd=self.clone, PATH=path, PYTHONPATH="", **variables)
+
+        variables = {"MULTIVERSO_PREBUILT_LIBRARY": library, "PIP_QUIET": "1"}
+        shell(install)
+        for line, workers in {start: r"\d+", "python train.py": 1}.items():
+            self.assertRegex(shell(line), rf"^{workers} worker\(s\) found")
+        shell(install_mpi)
+        for line, workers in {start_mpi: 4, "mpirun -np 2 python train.py": 2}.items():
+            self.assertRegex(shell(line), rf"^{workers} worker\(s\) found")
+        used = json.loads(shell("python -m multiverso info --json"))
+        self.assertEqual(used["package"], str(self.clone / "multiverso"))
+        self.assertTrue(Path(used["library"]["path"]).is_relative_to(self.tmp / "readme"), used)
 
     def test_wheel_runs_in_a_new_environment(self):
         venv.create(self.tmp / "env", with_pip=True)

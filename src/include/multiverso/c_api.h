@@ -48,6 +48,9 @@ MV_EXPORT int32_t MV_AbiVersion(void);
 MV_EXPORT const char* MV_VersionString(void);
 /* A JSON object: version, abi, compiler, build type, vector kernels in use. Static storage. */
 MV_EXPORT const char* MV_BuildInfo(void);
+/* MV_ERR_MEMORY, with the numbers after `what`, if so many bytes of memory are not free on this
+ * machine and in the control groups of this process. Needs no session. */
+MV_EXPORT int32_t MV_CheckIsFree(int64_t bytes, const char* what);
 /* "MV_ERR_VALUE" for MV_ERR_VALUE, and so on; "unknown" otherwise. Static storage. */
 MV_EXPORT const char* MV_StatusName(int32_t status);
 /* What went wrong in the calling thread's last failing call. Valid until its next call.

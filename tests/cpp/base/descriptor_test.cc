@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "base/socket.h"
+#include "support/checkpoints.h"
 #include "support/processes.h"
 
 namespace multiverso::testing {
@@ -74,6 +76,29 @@ TEST(AboveStandardStreams, LeavesOtherDescriptorsAlone) {
 TEST(OpenDescriptor, FailsAsOpenDoes) {
   EXPECT_EQ(OpenDescriptor("/no/such/file", O_RDONLY), -1);
   EXPECT_EQ(errno, ENOENT);
+}
+
+TEST(OpenWithoutLinks, OpensNeitherALinkNorAFileInOne) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "real");
+  WriteAll(folder / "real/file", "content");
+  std::filesystem::create_directory_symlink(folder / "real", folder / "linked");
+  std::filesystem::create_symlink(folder / "real/file", folder / "real/link");
+  const int create = O_WRONLY | O_CREAT | O_EXCL;
+  const struct {
+    const char* path;
+    int flags;
+    bool opens;
+  } cases[] = {{"real/file", O_RDONLY, true},   {"real/new", create, true},
+               {"real/link", O_RDONLY, false},  {"linked/file", O_RDONLY, false},
+               {"linked/other", create, false}, {"linked//other", create, false},
+               {"none/file", O_RDONLY, false}};
+  for (const auto& each : cases) {
+    const int file = OpenWithoutLinks(folder / each.path, each.flags, 0600);
+    EXPECT_EQ(file >= 0, each.opens) << each.path;
+    if (file >= 0) close(file);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "real/other"));
 }
 
 }  // namespace

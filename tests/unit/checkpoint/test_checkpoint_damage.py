@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+from unittest import mock
 
 import checkpoint_bytes
 import numpy as np
@@ -14,6 +15,80 @@ from folders import FolderTestCase
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 from multiverso._commands import main
+from multiverso._native import checkpoint_calls
+
+
+class TestNewestIntact(FolderTestCase):
+    """Errors about a damaged checkpoint name the newest intact one, and the call that loads it."""
+
+    def setUp(self):
+        super().setUp()
+        with mv.session():
+            table = mv.ArrayTable(3, name="w")
+            for step in range(1, 5):
+                table.add(np.ones(3))
+                mv.save(self.folder, step=step)
+        self.paths = checkpoints.saved_in(self.folder)
+
+    def damage(self, index, kind):
+        manifest, shard = (self.paths[index] / name for name in ("manifest.mv", "shard-00000.mv"))
+        match kind:
+            case "data":
+                content = bytearray(shard.read_bytes())
+                content[4096] ^= 1
+                shard.write_bytes(content)
+            case "manifest":
+                manifest.write_bytes(b"?")
+            case "missing":
+                shard.unlink()
+            case "folder":
+                manifest.unlink()
+                manifest.mkdir()
+
+    def test_load_and_verify_name_it(self):
+        kinds = ("data", "manifest", "missing", "folder")
+        for damaged, kind in enumerate(kinds, start=1):
+            self.damage(-damaged, kind)
+            loaded = self.paths[-damaged - 1] if damaged < 4 else None
+            with mv.session():
+                table = mv.ArrayTable(3, name="w")
+                for call, name in (
+                    (mv.load, "mv.load"),
+                    (table.load, "table.load"),
+                    (checkpoints.verify, "mv.load"),
+                ):
+                    for path in (self.folder, self.paths[-damaged]):
+                        with self.subTest(damaged=damaged, call=name, path=path.name):
+                            with self.assertRaises(mv.MultiversoError) as caught:
+                                call(path)
+                            text = caught.exception.args[0]
+                            if loaded is None:
+                                self.assertIn("none of the 3 other checkpoints", text)
+                            else:
+                                self.assertTrue(text.endswith(f"{name}({str(loaded)!r})"), text)
+                if loaded is not None:
+                    self.assertEqual(mv.load(str(loaded)), 4 - damaged)
+                    np.testing.assert_array_equal(table.get(), np.full(3, 4 - damaged))
+
+    def test_command_names_it(self):
+        self.damage(-1, "data")
+        for path in (self.folder, self.paths[-1]):
+            errors = io.StringIO()
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+                self.assertEqual(main(["verify", str(path)]), 1)
+            self.assertIn(f"mv.load({str(self.paths[-2])!r})", errors.getvalue())
+
+    def test_search_ends_in_time(self):
+        self.damage(-1, "data")
+        with mock.patch.object(checkpoint_calls, "_MOST_SECONDS", 0):
+            with self.assertRaisesRegex(mv.errors.CheckpointCorruptError, "multiverso verify"):
+                checkpoints.verify(self.folder)
+
+    def test_other_errors_name_none(self):
+        for path in (self.folder / "none", self.folder.parent / "nowhere"):
+            with self.assertRaises(mv.errors.CheckpointIOError) as caught:
+                checkpoints.verify(path)
+            self.assertNotIn("mv.load(", str(caught.exception))
 
 
 class TestDamage(FolderTestCase):

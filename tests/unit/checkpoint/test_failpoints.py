@@ -29,6 +29,29 @@ with mv.session():
         print(error.errno, (table.get() == step + 1).all())
 """
 
+VANISH = """
+import os, pathlib, shutil, sys, time
+import multiverso as mv
+folder, what = sys.argv[1:]
+with mv.session():
+    table = mv.ArrayTable(300_000, name="w")
+    mv.save(folder, step=1, background=True)
+    while what == "finished" and not mv.checkpoint.saved_in(folder):
+        time.sleep(0.01)
+    if what == "moved":
+        os.rename(folder, folder + "-elsewhere")
+    elif what in ("removed", "replaced"):
+        shutil.rmtree(folder)
+    else:
+        shutil.rmtree(next(pathlib.Path(folder).glob("*000001*")))
+    if what == "replaced":
+        os.mkdir(folder)
+    try:
+        mv.wait_for_save()
+    except mv.errors.CheckpointIOError as error:
+        print(error)
+"""
+
 IMPORT = """
 import os, signal, sys, threading
 import numpy as np
@@ -89,6 +112,15 @@ class TestInterruptedSaves(FolderTestCase):
                     status, printed, errors = self.save(f"{point}=error", *background)
                     self.assertEqual((status, printed), (0, "5 True\n"), errors)
                     self.assertEqual(self.step(), 1)
+
+    def test_a_folder_that_vanishes_during_a_save_in_the_background_is_named(self):
+        for what in ("removed", "replaced", "moved", "unfinished", "finished"):
+            with self.subTest(what):
+                points = "" if what == "finished" else "file.write@1=sleep"
+                variables = failpoints.environment(points)
+                status, printed, errors = run_program(VANISH, self.folder / what, what, **variables)
+                self.assertEqual(status, 0, errors)
+                self.assertIn("000001-step-1", errors if what == "finished" else printed)
 
     @needs("safetensors")
     def test_ctrl_c_ends_the_writing_of_a_checkpoint_without_a_session(self):

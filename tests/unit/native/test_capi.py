@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import shutil
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -11,7 +12,7 @@ import c_header
 from folders import FolderTestCase
 from programs import run_program
 
-from multiverso import errors
+from multiverso import _version, errors
 from multiverso._native import capi, library, prototypes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -182,6 +183,45 @@ class TestLibrary(FolderTestCase):
         self.assertNotEqual(status, 0)
         self.assertIn("MULTIVERSO_LIBRARY", errors)
         self.assertIn(path, errors)
+
+    def test_a_package_without_a_library_uses_one_of_its_version_from_elsewhere(self):
+        program = """
+            import pathlib, sys
+            clone, *installed = sys.argv[1:]
+            others = [path for path in sys.path if not pathlib.Path(path, "multiverso").exists()]
+            sys.path[:] = [clone, *others, *installed]
+            import multiverso._native.library as library
+            print(library.library_path())
+            """
+        name, version = library.library_path().name, f'__version__ = "{_version.__version__}"'
+        installed, broken, system = (self.folder / part for part in ("site", "broken", "system"))
+        in_package = Path("multiverso", "_lib", name)
+        clone = self.folder / "clone"
+        ignored = shutil.ignore_patterns("_lib", "__pycache__")
+        shutil.copytree(ROOT / "multiverso", clone / "multiverso", ignore=ignored)
+        for path in (installed, broken):
+            (path / in_package).parent.mkdir(parents=True)
+        (broken / in_package).write_bytes(b"text")
+        system.mkdir()
+        places = (
+            *(clone / "multiverso/_lib", installed / in_package.parent, clone / "build"),
+            *(clone / "build/cmake", clone / "build/development", system),
+        )
+        variables = {"MULTIVERSO_LIBRARY": "", "LD_LIBRARY_PATH": str(system)}
+        arguments = (clone, broken, installed)
+        for place in places[::-1]:  # Each one is preferred to those before.
+            place.mkdir(parents=True, exist_ok=True)
+            (place / name).symlink_to(library.library_path())
+            with self.subTest(place):
+                status, printed, errors = run_program(program, *arguments, **variables)
+                self.assertEqual((status, printed.strip()), (0, str(place / name)), errors)
+        (places[0] / name).unlink()
+        file = clone / "multiverso" / "_version.py"
+        file.write_text(file.read_text("utf-8").replace(version, '__version__ = "9.8.7"'), "utf-8")
+        status, _, errors = run_program(program, *arguments, **variables)
+        self.assertEqual(status, 1)
+        for part in (*map(str, places), str(broken), "9.8.7", _version.__version__):
+            self.assertIn(part, errors)
 
     def test_empty_environment_variable_counts_as_unset(self):
         with mock.patch.dict(os.environ, MULTIVERSO_LIBRARY=""):

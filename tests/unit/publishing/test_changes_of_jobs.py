@@ -14,7 +14,7 @@ import sessions
 
 import multiverso as mv
 from multiverso.errors import PublicationError, StateError
-from multiverso.publishing import _tables, _writer
+from multiverso.publishing import _folder, _tables, _writer
 
 
 class JobTestCase(sessions.SessionCleanupTestCase):
@@ -140,7 +140,7 @@ class TestFailures(JobTestCase):
             self.publish_until(table, [0])
             view = self.follow()
             calls = []
-            write = _writer.LocalFolder.write
+            write = _folder.LocalFolder.write
 
             def fails(folder, name, parts):
                 calls.append(name)
@@ -148,7 +148,7 @@ class TestFailures(JobTestCase):
                 if len(calls) in (4, 5, 9):
                     raise OSError("lost after it was written")
 
-            with mock.patch.object(_writer.LocalFolder, "write", fails):
+            with mock.patch.object(_folder.LocalFolder, "write", fails):
                 for step in range(1, 12):
                     self.publish_until(table, [step])
                     try:
@@ -168,7 +168,7 @@ class TestFailures(JobTestCase):
     def test_files_that_cannot_be_removed_stay(self):
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")
-            with mock.patch.object(_writer.LocalFolder, "remove", side_effect=OSError("denied")):
+            with mock.patch.object(_folder.LocalFolder, "remove", side_effect=OSError("denied")):
                 self.assertEqual(self.publish_until(table, range(8)), 0)
             view = self.follow()
             self.publish_until(table, range(8, 10))
@@ -183,7 +183,7 @@ class TestFailures(JobTestCase):
             self.publish_until(table, range(2))
         left = self.folder / f"{1:08d}-{7:016x}-full.safetensors"
         left.write_bytes(b"?")
-        partial = self.folder / ".00000003-x.safetensors.77.part"
+        partial = self.folder / f".{left.name}.{7:016x}.part"
         partial.write_bytes(b"?")
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")
@@ -200,6 +200,53 @@ class TestFailures(JobTestCase):
             self.assertGreater(self.publish_until(table, range(2, 6)), 0)
         with mv.follow(self.folder) as view:
             np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 6)
+
+    def test_a_removed_file_in_use_is_said_at_the_next_publication_or_at_the_end(self):
+        def remove(pattern):
+            for path in self.folder.glob(pattern):
+                path.unlink()
+
+        for pattern, is_error in {
+            "publisher.lock": False,
+            "*-full*": True,
+            "latest*": True,
+        }.items():
+            with self.subTest(pattern), mv.session(name="job"):
+                table = mv.ArrayTable(100, name="w")
+                self.publish_until(table, range(1))
+                mv.publish(9, to=self.folder)
+                view = self.follow()
+                view.wait(2, timeout=60)
+                remove(pattern)
+                if is_error:
+                    self.assertGreater(self.publish_until(table, range(1, 6)), 0)
+                else:
+                    with self.assertLogs("multiverso", "WARNING") as logs:
+                        self.publish_until(table, range(1, 6))
+                    self.assertIn(str(self.folder), logs.output[0])
+                    self.assertTrue((self.folder / pattern).exists())
+                    view.wait(7, timeout=60)
+                    remove(pattern)
+                    with self.assertLogs("multiverso", "WARNING"):
+                        mv.shutdown()
+            with mv.follow(self.folder) as view:
+                np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 6)
+            shutil.rmtree(self.folder)
+
+    def test_another_job_may_take_a_folder_whose_lock_was_removed(self):
+        with mv.session(name="job"):
+            table = mv.ArrayTable(100, name="w")
+            mv.publish(1, to=self.folder)
+            self.follow()  # It is written.
+            (self.folder / "publisher.lock").unlink()
+            other = _folder.LocalFolder(str(self.folder)).lock()
+            with self.assertRaisesRegex(StateError, "another job"):
+                for step in range(3):
+                    mv.publish(step, to=self.folder)
+            os.close(other)
+            self.publish_until(table, range(4))
+        with mv.follow(self.folder) as view:
+            np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 4)
 
     def test_one_folder_has_one_publisher(self):
         with mv.session(name="job"):

@@ -8,6 +8,7 @@ from publications import FolderTestCase, live_cut
 
 import multiverso as mv
 from multiverso import publishing
+from multiverso._native import files
 from multiverso.errors import PublicationError, StateError
 
 
@@ -92,7 +93,8 @@ class TestDamage(FolderTestCase):
         from multiverso.publishing import _format
 
         name = self.files()[0]
-        good = _format.decode(bytearray(self.content[name]), name)
+        with files.open_file(self.folder / name) as file:
+            good = _format.decode(file, {})
         tensors = {
             key: _format.Tensor({8: "I64", 4: "F32", 2: "U16"}[value.itemsize], value)
             for key, value in good.tensors.items()

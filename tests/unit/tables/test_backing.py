@@ -1,5 +1,6 @@
 """Tables in files on a disk: from session to session, and files that are refused."""
 
+import gc
 import os
 import random
 import shutil
@@ -31,6 +32,57 @@ class BackingTest(unittest.TestCase):
     @property
     def node(self):
         return self.folder / "rows" / "node-0"
+
+
+class TestFilesThatVanish(BackingTest):
+    def test_the_next_save_warns_and_the_end_of_the_session_fails(self):
+        def replace(name):
+            shutil.copy(self.node / name, self.folder / "copy")
+            os.replace(self.folder / "copy", self.node / name)
+
+        for what, vanish in {
+            "rows": lambda: (self.node / "rows").unlink(),
+            "header": lambda: (self.node / "header").unlink(),
+            "folder": lambda: shutil.rmtree(self.folder / "rows"),
+            "replaced rows": lambda: replace("rows"),
+            "replaced header": lambda: replace("header"),
+        }.items():
+            for releases in (False, True):
+                shutil.rmtree(self.folder / "rows", ignore_errors=True)
+                warnings = []
+                with self.subTest(what, releases=releases):
+                    with self.assertRaises(mv.errors.CheckpointIOError) as raised, mv.session():
+                        table = self.matrix()
+                        table.add(np.ones((1, COLUMNS)), [5])
+                        warnings.append(self.warning_of_save())
+                        vanish()
+                        warnings.append(self.warning_of_save())
+                        del table
+                        if releases:
+                            gc.collect()
+                    self.assertEqual(warnings[0], "")
+                    self.assertRegex(warnings[1], "warning: .*/rows/node-0/(rows|header): ")
+                    self.assertIn(raised.exception.path, warnings[1])
+
+    def warning_of_save(self):
+        """Save, and return what the library has written to standard error."""
+        with tempfile.TemporaryFile() as file:
+            saved = os.dup(2)
+            os.dup2(file.fileno(), 2)
+            try:
+                mv.save(self.folder / "saved")
+            finally:
+                os.dup2(saved, 2)
+                os.close(saved)
+            file.seek(0)
+            return file.read().decode()
+
+    def test_files_that_have_been_moved_are_complete(self):
+        with self.assertRaisesRegex(mv.errors.CheckpointIOError, "moved"), mv.session():
+            self.matrix().add(np.ones((1, COLUMNS)), [5])
+            (self.folder / "rows").rename(self.folder / "moved")
+        with mv.session():
+            self.assertTrue(self.matrix(name="moved").reopened)
 
 
 class TestReopening(BackingTest):

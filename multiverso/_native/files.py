@@ -1,0 +1,165 @@
+"""Files in folders that others may write to, and files that others have written.
+
+Nothing outside of such a folder is touched: a new file gets a name that nobody can foresee, and
+only a file that this process creates, or an ordinary file that it locks, is ever opened for
+writing. A file to read is an ordinary one, whose size is known before anything of it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Iterator
+from io import BufferedWriter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+
+from multiverso._native.library import checked
+
+#: The names of files that `replacing` writes.
+_PARTIAL: Final = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part", re.DOTALL)
+#: The most bytes that are read at once: a file of another machine may be copied in between.
+_MOST_AT_ONCE: Final = 16 << 20
+#: Looking up the free memory reads files, which takes longer than to read a small one.
+_ALWAYS_FITS: Final = 1 << 20
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BufferedWriter]:
+    """Write a file beside its place; let it appear there when its bytes are on the disk."""
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
+    # The mode "x" follows no link, and opens nothing that is already there.
+    with open(partial, "xb") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+
+
+def written_as(name: str) -> str | None:
+    """Return the name of the file that `replacing` writes under a name, or None for others."""
+    match = _PARTIAL.fullmatch(name)
+    return match["name"] if match else None
+
+
+def lock(path: Path) -> int | None:
+    """Lock a file, which is created if there is none; return its descriptor, or None if locked.
+
+    The lock ends with the process, or when the descriptor is closed.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link, which would lead elsewhere", path) from error
+        raise
+    try:
+        _require_regular(descriptor, path)
+        # Unlike a lock of lockf, it lasts when the program copies the folder.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def leads_to(path: Path, descriptor: int) -> bool:
+    """Return whether a path still leads to an open file, which somebody may have removed."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+class OpenFile:
+    """A file that is read from its beginning on, of which the size is known.
+
+    Parameters
+    ----------
+    file : binary file
+        The file.
+    size : int
+        Its size in bytes.
+    name : str
+        The file in messages.
+
+    """
+
+    def __init__(self, file: Any, size: int, name: str) -> None:
+        self.size = size
+        self.name = name
+        self._file = file
+        self._position = 0
+
+    def take(self, count: int) -> memoryview:
+        """Return the next bytes; raise OSError if the file ends before."""
+        try:
+            content = np.empty(count, np.uint8).data
+        except MemoryError as error:  # There is a limit of this process alone.
+            raise MemoryError(f"{self.name}: {error}") from error
+        filled = 0
+        while filled < count:
+            received = self._file.readinto(content[filled : filled + _MOST_AT_ONCE])
+            if not received:
+                reason = f"the file ends at byte {self._position + filled} of {self.size}"
+                raise OSError(errno.EIO, reason, self.name)
+            filled += received
+        self._position += count
+        return content
+
+    def require_memory(self, size: int) -> None:
+        """Raise MemoryError if so many bytes are not free, for what the file contains."""
+        if size > _ALWAYS_FITS:
+            checked.MV_CheckIsFree(size, os.fsencode(self.name))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_file(path: str | os.PathLike[str]) -> OpenFile:
+    """Open an ordinary file; raise OSError for anything else, without waiting for it."""
+    # Opening a pipe or a device in the place of a file would wait.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        size = _require_regular(descriptor, path)
+        file = os.fdopen(descriptor, "rb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return OpenFile(file, size, os.fspath(path))
+
+
+def _require_regular(descriptor: int, path: str | os.PathLike[str]) -> int:
+    """Return the size of a file; raise OSError for a folder, a pipe or a device."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "expected a regular file", os.fspath(path))
+    return status.st_size
