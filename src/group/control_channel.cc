@@ -286,9 +286,10 @@ void ControlChannel::SendIfLost(int rank) {
 
 void ControlChannel::SendHeartbeatIfDue() {
   const Instant now = Clock::now();
-  if (is_closing_ || now < last_heartbeat_ + failure_detector_->interval()) return;
+  if (has_sent_last_ || now < last_heartbeat_ + failure_detector_->interval()) return;
   last_heartbeat_ = now;
-  SendHeartbeat(/*is_last=*/false);
+  // A rank that closes may become the speaker of its node only now.
+  SendHeartbeat(/*is_last=*/is_closing_);
 }
 
 void ControlChannel::AnnounceClose() {
@@ -303,6 +304,7 @@ void ControlChannel::SendHeartbeat(bool is_last) {
   if (Speaker() != members_->rank()) return;
   ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
+  has_sent_last_ = is_last;
   SendToOtherNodes(message);
 }
 

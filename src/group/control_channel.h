@@ -135,6 +135,7 @@ class ControlChannel {
   Instant last_check_{};
   Instant last_heartbeat_{};
   bool is_closing_ = false;
+  bool has_sent_last_ = false;  // the last heartbeat of this node
   std::vector<bool> reported_;  // by rank: whether this rank has reported its loss
   std::atomic<int64_t> invalid_{0};
 };

@@ -1,8 +1,10 @@
-"""A node is suspended and resumes: its late answers are dropped, and a lost node stays lost."""
+"""Ranks are suspended and resume: who counts as lost changes nothing, and late answers are dropped."""
 
+import contextlib
 import os
 import signal
 
+import failpoints
 import pytest
 
 import launch
@@ -33,7 +35,7 @@ def test_node_that_was_lost_by_silence_stays_lost(mode):
         result = job.finish().check_clean()
     for rank, kind, text in (
         (0, "PeerLostError", "rank 1"),
-        (1, "StateError", "have excluded rank 1"),
+        (1, "StateError", "has excluded rank 1"),
         (2, "PeerLostError", "rank 1"),
     ):
         report = result.reports[rank]
@@ -47,3 +49,22 @@ def test_node_that_was_lost_by_silence_stays_lost(mode):
             if outcome is None or outcome[0] != kind or text not in outcome[1]
         }
         assert not wrong, f"rank {rank}: {wrong}\n{result.output}"
+
+
+@failpoints.needs_failpoints
+def test_ranks_suspended_in_calls_change_nothing_after_the_others_went_on():
+    options = {"np": 8, "survives": True, "MULTIVERSO_LIBRARY": str(failpoints.LIBRARY)}
+    with launch.Job("suspensions.py", "stops_in_calls", **options) as job:
+        job.wait_for("went-on", 0)
+        for rank in range(1, 8):
+            with contextlib.suppress(ProcessLookupError):
+                job.signal(rank, signal.SIGCONT)
+        job.announce("resumed")
+        result = job.finish().check_clean()
+    report = result.reports.pop(0)
+    assert not result.reports, f"ranks have returned from their calls: {result.reports}"
+    assert report.pop("lost") == [*range(1, 8)]
+    # The add of a suspended rank was made in part: that is all of it that anyone ever sees.
+    for values in report.pop("values"):
+        assert values == [1, 2], result.output
+    assert all(error is None for error in report.values()), report
