@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 
 import failpoints
 import pytest
@@ -67,4 +68,18 @@ def test_ranks_suspended_in_calls_change_nothing_after_the_others_went_on():
     # The add of a suspended rank was made in part: that is all of it that anyone ever sees.
     for values in report.pop("values"):
         assert values == [1, 2], result.output
-    assert all(error is None for error in report.values()), report
+    assert not [error for error in report.values() if error is not None]
+
+
+def test_job_that_was_suspended_as_a_whole_loses_no_rank():
+    with launch.Job("suspensions.py", "is_suspended_as_a_whole", np=4, survives=True) as job:
+        job.wait_for("ready")
+        for rank in range(4):
+            job.suspend(rank)
+        time.sleep(3)  # longer than peer_timeout
+        for rank in range(4):
+            job.signal(rank, signal.SIGCONT)
+            time.sleep(0.3)
+        job.announce("resumed")
+        result = job.finish().check()
+    assert [result.reports[rank] for rank in range(4)] == [{"lost": []}] * 4, result.output

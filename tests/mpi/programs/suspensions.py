@@ -256,18 +256,36 @@ def stops_in_calls():
             ("keys", lambda: tables.hash.add(np.ones((len(KEYS), 1)), KEYS)),
             ("background", lambda: tables.background.add(np.ones(LARGE))),
             ("sync", tables.synced.sync),
+            ("barrier", mv.barrier),  # which the last rank has begun
             ("aggregate", lambda: mv.aggregate(np.ones(9))),
-            ("barrier", mv.barrier),
             ("save", lambda: mv.save(f"{folder}/saved")),
         ):
             worker.report_call(add, name=name)
     worker.announce("went-on")
     worker.wait_for("resumed")
-    values = (tables.array.get(), tables.matrix.get(), tables.hash.get(KEYS), tables.background.get())
+    values = (
+        tables.array.get(),
+        tables.matrix.get(),
+        tables.hash.get(KEYS),
+        tables.background.get(),
+    )
     worker.report(
         values=[sorted(set(np.ravel(array).tolist())) for array in values],
         lost=list(current_session().lost_ranks()),
     )
+    mv.shutdown()
+
+
+def is_suspended_as_a_whole():
+    """Make calls until the test has suspended the job for a while, and resumed it rank by rank."""
+    mv.init(on_peer_lost="continue", peer_timeout=2.0, timeout=60.0)
+    table = mv.ArrayTable(SIZE)
+    mv.barrier()
+    worker.announce("ready")
+    while not worker.is_announced("resumed"):
+        table.add(np.ones(SIZE))
+    mv.barrier()
+    worker.report(lost=list(current_session().lost_ranks()))
     mv.shutdown()
 
 
