@@ -1,4 +1,4 @@
-"""Ranks are suspended and resume: who counts as lost changes nothing, and late answers are dropped."""
+"""Ranks are suspended and resume: a lost rank changes nothing, and late answers are dropped."""
 
 import contextlib
 import os
