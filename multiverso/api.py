@@ -127,7 +127,8 @@ def init(
     peer_timeout : float, optional
         Seconds that a rank may be without a heartbeat, because its process is suspended or its
         machine is unreachable. After a third of the time the rank is logged. After all of it, ranks
-        that wait get `OperationTimeout`, or `PeerLostError` if a whole machine is silent.
+        that wait get `OperationTimeout`, or `PeerLostError` if a whole machine is silent. In a
+        session that continues without lost ranks, they end the process of the silent rank instead.
     name : str, optional
         The name by which other processes of this user on the machine read the tables, with
         `attach`. All ranks pass the same. Without a name, nobody can read them from outside.

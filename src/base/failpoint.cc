@@ -47,9 +47,11 @@ bool HitFailpoint(const char* name) {
   }
   const std::string action = ActionAt(settings, place);
   if (action == "kill") kill(getpid(), SIGKILL);
+  if (action == "stop") kill(getpid(), SIGSTOP);
   if (action == "sleep") std::this_thread::sleep_for(std::chrono::seconds(1));
-  if (!action.empty() && action != "kill" && action != "sleep" && action != "error") {
-    std::fprintf(stderr, "MULTIVERSO_FAILPOINTS: expected kill, error or sleep, received %s\n",
+  if (!action.empty() && action != "kill" && action != "stop" && action != "sleep" &&
+      action != "error") {
+    std::fprintf(stderr, "MULTIVERSO_FAILPOINTS: expected kill, stop, error or sleep, received %s\n",
                  action.c_str());
     std::abort();
   }

@@ -7,6 +7,7 @@
 // it first reaches "shard.write". Hits are counted from when the variable gets its value.
 //
 //   kill    SIGKILL to this process
+//   stop    SIGSTOP to this process
 //   error   the failpoint is true: the operation fails
 //   sleep   for one second
 #pragma once

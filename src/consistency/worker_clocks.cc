@@ -360,8 +360,8 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     if (is_lost) {
       is_loss_certain = is_here(worker) || watch_.MessagesHaveArrived() || is_loss_certain;
       needed_losses.push_back(rank);
-    } else if (is_here(worker) && context_->failure_detector()->IsSilent(rank)) {
-      return context_->state()->ExcludeSilentRank(rank, StrCat(call, ", ", RoundName(round)));
+    } else if (context_->peers()->EndsSession(rank)) {
+      return context_->state()->AbortForSilentRank(rank, StrCat(call, ", ", RoundName(round)));
     } else if (need == Need::kCall && awaited_call != nullptr) {
       elsewhere = worker;
       call_there = awaited_call;

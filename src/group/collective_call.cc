@@ -40,6 +40,7 @@ CollectiveCall::~CollectiveCall() {
 
 Result<bool> CollectiveCall::Enter(const WaitLimit& limit) {
   takes_part_ = true;
+  MV_RETURN_IF_NOT_OK(context_->state()->CheckNotExcluded());
   const Membership& members = context_->members();
   if (!members.is_elastic()) return true;
   takes_part_ = false;
@@ -66,8 +67,18 @@ Result<bool> CollectiveCall::Enter(const WaitLimit& limit) {
 Status CollectiveCall::BeginForAll(uint64_t* latest, const WaitLimit& limit) {
   const auto has_begun = [&] { return NumberOf(calls().latest.load()) >= number_; };
   JoinLock lock(context_->memory()->segment().fd(), *context_->memory()->control());
+  Instant next_check = limit.NextCheck(Clock::now());
+  const auto needs_no_lock = [&] {
+    const Instant now = Clock::now();
+    if (now >= next_check) {
+      // The rank that holds the lock may be suspended.
+      (void)context_->peers()->EndedRanks();
+      next_check = limit.NextCheck(now);
+    }
+    return has_begun();
+  };
   // Where no process can find the session, none joins it.
-  if (Segment::CanBeFound()) MV_RETURN_IF_NOT_OK(lock.TakeUnless(has_begun, limit));
+  if (Segment::CanBeFound()) MV_RETURN_IF_NOT_OK(lock.TakeUnless(needs_no_lock, limit));
   if (!has_begun()) {
     // A joiner that finds the call also finds its kind.
     kind_of_call().store(static_cast<uint32_t>(kind_));

@@ -136,14 +136,10 @@ bool ControlChannel::Handle(const ControlMessage& message) {
     }
     case ControlMessage::kExit:
       if (message.code != RankSlot::kLeft && message.code != RankSlot::kDied) return false;
-      if (members_->is_local(message.rank)) {
-        if (message.sequence == 0) return false;
-        // A node is silent as a whole, and only its service ranks receive this message.
-        for (const int rank : members_->node_ranks()) memory_->slot(rank).was_excluded.store(1);
-        return true;
-      }
+      if (message.sequence > static_cast<uint64_t>(members_->size())) return false;
+      if (members_->is_local(message.rank)) return HandleOwnExclusion(message);
       peers_->RecordExit(message.rank, static_cast<RankSlot::State>(message.code), message.text,
-                         message.sequences, /*was_silent=*/message.sequence != 0);
+                         message.sequences, static_cast<int>(message.sequence) - 1);
       return true;
     case ControlMessage::kLateQuestion:
       AnswerLateRanks(message);
@@ -170,6 +166,17 @@ bool ControlChannel::Handle(const ControlMessage& message) {
     default:
       return false;
   }
+}
+
+bool ControlChannel::HandleOwnExclusion(const ControlMessage& message) {
+  const int by = static_cast<int>(message.sequence) - 1;
+  if (by < 0 || members_->is_local(by)) return false;
+  // A node is silent as a whole, and only its service ranks receive this message.
+  for (const int rank : members_->node_ranks()) {
+    int32_t nobody = 0;
+    (void)memory_->slot(rank).excluded_by.compare_exchange_strong(nobody, by + 1);
+  }
+  return true;
 }
 
 void ControlChannel::AnswerLateRanks(const ControlMessage& question) {
@@ -257,12 +264,12 @@ void ControlChannel::SendNewLosses() {
 
 void ControlChannel::SendIfSilent(int rank) {
   const std::string reason = peers_->ExitReason(rank);
-  if (reason.empty() || !peers_->IsExcludedForSilence(rank)) return;
+  if (reason.empty() || !peers_->WasFoundSilentHere(rank)) return;
   reported_[static_cast<size_t>(rank)] = true;
   SendExit(rank, RankSlot::kDied, reason);
   // Further messages would fill the memory in which MPI keeps what the suspended rank has not yet
   // received. Then no message would reach any rank of this machine.
-  memory_->slot(rank).was_excluded.store(2);
+  memory_->slot(rank).was_told.store(1);
 }
 
 void ControlChannel::SendIfLost(int rank) {
@@ -279,9 +286,10 @@ void ControlChannel::SendIfLost(int rank) {
 
 void ControlChannel::SendHeartbeatIfDue() {
   const Instant now = Clock::now();
-  if (is_closing_ || now < last_heartbeat_ + failure_detector_->interval()) return;
+  if (has_sent_last_ || now < last_heartbeat_ + failure_detector_->interval()) return;
   last_heartbeat_ = now;
-  SendHeartbeat(/*is_last=*/false);
+  // A rank that closes may become the speaker of its node only now.
+  SendHeartbeat(/*is_last=*/is_closing_);
 }
 
 void ControlChannel::AnnounceClose() {
@@ -293,9 +301,10 @@ void ControlChannel::AnnounceClose() {
 }
 
 void ControlChannel::SendHeartbeat(bool is_last) {
-  if (ServiceRankOf(members_->node()) != members_->rank()) return;
+  if (Speaker() != members_->rank()) return;
   ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
+  has_sent_last_ = is_last;
   SendToOtherNodes(message);
 }
 
@@ -305,6 +314,15 @@ int ControlChannel::ServiceRankOf(int node) const {
     if (!peers_->IsLost(rank)) return rank;
   }
   return ranks.front();
+}
+
+int ControlChannel::Speaker() const {
+  for (const int rank : service_ranks_[static_cast<size_t>(members_->node())]) {
+    const bool may_be_suspended = members_->survives_losses() && rank != members_->rank() &&
+                                  !failure_detector_->IsBeating(rank);
+    if (!may_be_suspended && !peers_->IsLost(rank)) return rank;
+  }
+  return members_->rank();
 }
 
 void ControlChannel::RequestContribution(int node, int group, uint64_t sequence) {

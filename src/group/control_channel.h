@@ -104,15 +104,20 @@ class ControlChannel {
   Status ReceiveAll(Received* received);
   // Returns false if the message is invalid.
   bool Handle(const ControlMessage& message);
+  // Handles the report of another node that this node was silent.
+  bool HandleOwnExclusion(const ControlMessage& message);
   void AnswerLateRanks(const ControlMessage& question);
   void CheckNodePeers();
   void SendNewLosses();  // called with polling_ held
   // Excludes and reports the rank if it is lost. Used in sessions that survive losses.
   void SendIfLost(int rank);
-  // Reports to all nodes, that of the rank included, that this node counts a silent rank of another
-  // node as lost.
+  // Reports to all nodes, that of the rank included, that this node has found a rank of another
+  // node silent. What this node was told is reported by the node that has found it.
   void SendIfSilent(int rank);
   void SendHeartbeatIfDue();
+  // Returns the rank that sends the heartbeats of this node: the first service rank that is not
+  // lost. A suspended one must not make its node silent if the session can go on without it.
+  int Speaker() const;
   void SendHeartbeat(bool is_last);
 
   std::unique_ptr<Messenger> messenger_;
@@ -130,6 +135,7 @@ class ControlChannel {
   Instant last_check_{};
   Instant last_heartbeat_{};
   bool is_closing_ = false;
+  bool has_sent_last_ = false;  // the last heartbeat of this node
   std::vector<bool> reported_;  // by rank: whether this rank has reported its loss
   std::atomic<int64_t> invalid_{0};
 };

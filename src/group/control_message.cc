@@ -18,7 +18,7 @@ ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& r
   ControlMessage message = MessageAbout(rank, ControlMessage::kExit, members);
   const RankSlot& slot = memory.slot(rank);
   message.code = static_cast<int32_t>(state);
-  message.sequence = slot.was_excluded.load(std::memory_order_acquire);
+  message.sequence = static_cast<uint64_t>(slot.excluded_by.load(std::memory_order_acquire));
   for (int i = 0; i < kGroups; ++i) {
     message.sequences[i] = slot.groups[i].sequence.load(std::memory_order_acquire);
   }

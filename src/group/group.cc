@@ -276,10 +276,8 @@ Status Group::CheckPeers(const std::vector<int>& late) {
   bool any_excluded = false;
   for (const int rank : late) {
     const bool is_lost = peers_->IsLost(rank);
-    if (!is_lost && members_->is_local(rank) && peers_->IsSilent(rank) && !HasBegun(rank)) {
-      const Status timeout = state_->ExcludeSilentRank(rank, NameOf(OwnKind()));
-      if (!peers_->IsExcluded(rank)) return timeout;
-      any_excluded = true;
+    if (!is_lost && peers_->EndsSession(rank) && !HasBegun(rank)) {
+      return state_->AbortForSilentRank(rank, NameOf(OwnKind()));
     }
     // The rank may have begun after LateMembers looked, and then ended.
     if (!is_lost || HasBegun(rank)) continue;
@@ -303,9 +301,7 @@ Status Group::CheckOwnLeader() {
     return peers_->IsLost(leader) ? CheckLost(leader) : Status::Ok();
   }
   // Once a leader is excluded, the next member becomes the leader.
-  if (!peers_->ExcludeIfLost(leader) && peers_->IsSilent(leader)) {
-    (void)state_->ExcludeSilentRank(leader, NameOf(OwnKind()));
-  }
+  (void)peers_->ExcludeIfLost(leader);
   return Status::Ok();
 }
 

@@ -72,7 +72,8 @@ std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messeng
     // In a session that survives losses, a rank that left also receives no further messages.
     const uint32_t state = memory_.slot(other).state.load(std::memory_order_relaxed);
     // A silent rank may run again, and must then learn that it counts as lost.
-    const bool must_learn = memory_.slot(other).was_excluded.load() == 1;
+    const bool must_learn =
+        peers_.WasFoundSilentHere(other) && memory_.slot(other).was_told.load() == 0;
     const bool has_died = state == RankSlot::kDied && !must_learn;
     return has_died || (state == RankSlot::kLeft && members_.survives_losses()) ||
            (connections_ != nullptr && connections_->HasEnded(other));

@@ -31,9 +31,10 @@ Status SessionState::CheckNotExcluded() const {
   }
   // A message from another node may wait that says so.
   if (channel_ != nullptr && peers_->HasMissedHeartbeats()) channel_->CatchUp();
-  if (memory_->own_slot().was_excluded.load(std::memory_order_acquire) == 0) return Status::Ok();
+  const int by = peers_->ExcludedBy(members_->rank());
+  if (by < 0) return Status::Ok();
   return Status(Code::kState,
-                StrCat("the other ranks have excluded rank ", members_->rank(),
+                StrCat("rank ", by, " has excluded rank ", members_->rank(),
                        ", which sent no heartbeat for more than ",
                        std::chrono::duration<double>(members_->peer_timeout()).count(),
                        " s: it cannot take part any more"));
@@ -65,7 +66,7 @@ Status SessionState::ReportLost(int rank, const std::string& text) {
   return peers_->About(rank, Status(Code::kPeerLost, text));
 }
 
-Status SessionState::ExcludeSilentRank(int rank, const std::string& waiting_in) {
+Status SessionState::AbortForSilentRank(int rank, const std::string& waiting_in) {
   RankSlot& slot = memory_->slot(rank);
   const Status timeout = peers_->About(
       rank, Status(Code::kTimeout,
@@ -73,12 +74,9 @@ Status SessionState::ExcludeSilentRank(int rank, const std::string& waiting_in) 
                           ") has sent no heartbeat for ", TimeText(peers_->SilentFor(rank)),
                           " while rank ", members_->rank(), " waited for it in ", waiting_in,
                           peers_->Trace(rank))));
-  slot.was_excluded.store(1);
-  if (members_->survives_losses()) {
-    peers_->Exclude(rank, "has sent no heartbeat for too long");
-  } else {
-    Abort(timeout);
-  }
+  int32_t nobody = 0;
+  (void)slot.excluded_by.compare_exchange_strong(nobody, members_->rank() + 1);
+  Abort(timeout);
   return timeout;
 }
 

@@ -50,9 +50,10 @@ class SessionState {
   // was aborted. Before that, reports all losses that this rank knows, since the process may end as
   // soon as its caller has the error.
   Status ReportLost(int rank, const std::string& text);
-  // Stops waiting for a silent rank of this node: excludes the rank, and aborts the session if that
-  // does not survive losses. Returns the timeout. The rank learns of its exclusion when it resumes.
-  Status ExcludeSilentRank(int rank, const std::string& waiting_in);
+  // Stops waiting for a silent rank of this node in a session that does not survive losses:
+  // excludes the rank, which learns of it when it resumes, and aborts the session. Returns the
+  // timeout.
+  Status AbortForSilentRank(int rank, const std::string& waiting_in);
   // Records and reports the death of a rank of another node, which a connection revealed. The
   // arguments are those of PeerConnections::DeathHandler.
   void RecordDeath(int rank, const std::string& how, int known_loss);

@@ -36,6 +36,11 @@ bool FailureDetector::HasMissedHeartbeats() const {
   return mine != 0 && NanosecondsNow() - mine > kMissedHeartbeats * interval_.count();
 }
 
+bool FailureDetector::IsBeating(int rank) const {
+  const int64_t last = last_heartbeat(rank).load(std::memory_order_acquire);
+  return NanosecondsNow() - last <= kMissedHeartbeats * interval_.count();
+}
+
 void FailureDetector::RecordHeartbeat(int node, bool is_last) {
   const int64_t now = is_last ? 0 : NanosecondsNow();
   for (int rank = 0; rank < members_->size(); ++rank) {
@@ -47,11 +52,11 @@ void FailureDetector::RecordHeartbeat(int node, bool is_last) {
 
 double FailureDetector::SilentFor(int rank) const {
   const int64_t theirs = last_heartbeat(rank).load(std::memory_order_acquire);
-  const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_relaxed);
+  const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_acquire);
   const int64_t now = NanosecondsNow();
   if (theirs == 0 || rank == members_->rank()) return 0;
   // The others send no heartbeats to a rank that they have excluded.
-  if (control_->slots()[members_->rank()].was_excluded.load() != 0) return 0;
+  if (control_->slots()[members_->rank()].excluded_by.load() != 0) return 0;
   if (now - mine > kMissedHeartbeats * interval_.count()) return 0;
   return std::max(0.0, static_cast<double>(now - std::max(theirs, running_since_.load())) * 1e-9);
 }

@@ -12,6 +12,9 @@ namespace multiverso {
 namespace {
 
 constexpr int kLoggedCalls = 8;
+// How long a killed process may still exist. It makes no step after its few last microseconds, but
+// the kernel may need time to free its memory, or may have frozen the process.
+constexpr std::chrono::nanoseconds kLongestEnd = std::chrono::seconds(1);
 
 Result<NodeSnapshot> SnapshotOf(const NodeMemory& memory) {
   return NodeSnapshot::Of(memory.segment().data(), memory.segment().bytes());
@@ -25,15 +28,51 @@ PeerStatus::PeerStatus(const NodeMemory* memory, const Membership* members,
 
 bool PeerStatus::IsAlive(int local_rank) const {
   if (local_rank < 0 || local_rank >= members_->num_ranks_here()) return false;
-  const RankSlot& peer = memory_->slot(members_->rank_of(local_rank));
+  const int rank = members_->rank_of(local_rank);
+  const RankSlot& peer = memory_->slot(rank);
   // A rank that has not joined yet has no presence mark. A rank that is a thread of this process
   // lives as long as the process.
   const int fd = memory_->segment().fd();
   if (peer.state.load(std::memory_order_acquire) == RankSlot::kAbsent || fd < 0 ||
-      local_rank == members_->local_rank() || peer.pid == ProcessId()) {
+      local_rank == members_->local_rank()) {
     return true;
   }
-  return IsPresent(fd, local_rank) && !processes_.HasEnded(local_rank, peer.process);
+  const bool is_thread = peer.pid == ProcessId();
+  if (!is_thread && (!IsPresent(fd, local_rank) || processes_.HasEnded(local_rank, peer.process))) {
+    return false;
+  }
+  if (members_->survives_losses() && IsSilent(rank)) Fence(rank);
+  const int64_t ended_at = peer.ended_at.load(std::memory_order_acquire);
+  return ended_at == 0 || NanosecondsNow() < ended_at + kLongestEnd.count();
+}
+
+void PeerStatus::Fence(int rank) const {
+  RankSlot& peer = memory_->slot(rank);
+  // A rank that has ended its session sends no heartbeats.
+  if (peer.state.load(std::memory_order_acquire) != RankSlot::kAlive) return;
+  int32_t nobody = 0;
+  if (peer.excluded_by.compare_exchange_strong(nobody, members_->rank() + 1)) {
+    LogWarning(
+        StrCat(members_->NameRank(rank), " ", EndHere(rank), ", and ends its process if it can"));
+  } else if (peer.ended_at.load() != 0) {
+    return;
+  }
+  // If the first rank to come here has died, or cannot end the process, another may.
+  if (processes_.End(members_->local_rank_of(rank), peer.process)) {
+    int64_t never = 0;
+    (void)peer.ended_at.compare_exchange_strong(never, NanosecondsNow());
+  } else {
+    Exclude(rank, EndHere(rank));
+  }
+}
+
+std::string PeerStatus::EndHere(int rank) const {
+  const RankSlot& peer = memory_->slot(rank);
+  const int by = ExcludedBy(rank);
+  if (by < 0) return StrCat("(process ", peer.pid, ") died");
+  const double limit = std::chrono::duration<double>(members_->peer_timeout()).count();
+  return StrCat("(process ", peer.pid, ") sent no heartbeat for more than ", limit, " s, so rank ",
+                by, " excluded it");
 }
 
 std::string PeerStatus::ExitReason(int rank) const {
@@ -42,8 +81,7 @@ std::string PeerStatus::ExitReason(int rank) const {
   if (state == RankSlot::kLeft) return StrCat("left (", peer.reason, ")");
   if (state == RankSlot::kClosed && members_->is_elastic()) return "has shut down";
   if (state == RankSlot::kDied) {
-    return members_->is_local(rank) ? StrCat("(process ", peer.pid, ") died")
-                                    : std::string(peer.reason);
+    return members_->is_local(rank) ? EndHere(rank) : std::string(peer.reason);
   }
   if (!members_->is_local(rank)) {
     if (!IsSilent(rank)) return "";
@@ -51,10 +89,13 @@ std::string PeerStatus::ExitReason(int rank) const {
         StrCat("has sent no heartbeat for ", TimeText(SilentFor(rank)),
                ", nor has any rank of its node: it died, or cannot be reached");
     const uint64_t unknown[kGroups] = {};
-    RecordExit(rank, RankSlot::kDied, reason, unknown, /*was_silent=*/true);
+    RecordExit(rank, RankSlot::kDied, reason, unknown, members_->rank());
     return reason;
   }
-  return IsAlive(members_->local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
+  // IsAlive may exclude the rank.
+  const bool is_lost =
+      !IsAlive(members_->local_rank_of(rank)) || peer.state.load() == RankSlot::kDied;
+  return is_lost ? EndHere(rank) : "";
 }
 
 std::string PeerStatus::EndOf(int rank) const {
@@ -100,7 +141,7 @@ int PeerStatus::FirstRankOfLostNode(int node) const {
 bool PeerStatus::IsExcluded(int rank) const {
   if (!members_->survives_losses()) return false;
   const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
-  return state == RankSlot::kLeft || state == RankSlot::kDied ||
+  return state == RankSlot::kLeft || (state == RankSlot::kDied && rank != members_->rank()) ||
          (state == RankSlot::kClosed && members_->is_elastic());
 }
 
@@ -157,13 +198,13 @@ int PeerStatus::MasterOf(const std::vector<int>& ranks) const {
 }
 
 void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& reason,
-                            const uint64_t (&sequences)[kGroups], bool was_silent) const {
+                            const uint64_t (&sequences)[kGroups], int excluded_by) const {
   RankSlot& peer = memory_->slot(rank);
   // Several threads of the node may receive the report; the first one records it.
   uint32_t expected = RankSlot::kAbsent;
   if (!peer.state.compare_exchange_strong(expected, RankSlot::kUpdating)) return;
   CopyText(peer.reason, reason);
-  peer.was_excluded.store(was_silent ? 1 : 0);
+  peer.excluded_by.store(excluded_by + 1);
   for (int i = 0; i < kGroups; ++i) peer.groups[i].RaiseSequence(sequences[i]);
   memory_->control()->some_lost.store(1);
   peer.state.store(state, std::memory_order_release);

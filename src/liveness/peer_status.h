@@ -29,9 +29,17 @@ class PeerStatus final : public OwnerProbe {
              const FailureDetector* failure_detector);
 
   // Returns false if the process of that rank of this node has ended, or if there is no such rank.
+  // In a session that survives losses, excludes the rank if it is silent, and ends its process, so
+  // that it changes nothing more, and its locks are free. Where the process cannot be ended, the
+  // rank is lost but alive.
   bool IsAlive(int local_rank) const override;
   // Returns whether that rank has sent no heartbeat for longer than peer_timeout.
   bool IsSilent(int rank) const { return failure_detector_->IsSilent(rank); }
+  // Returns whether a wait for that rank must end with the session: the rank is one of this node
+  // and silent, and the session does not survive losses.
+  bool EndsSession(int rank) const {
+    return !members_->survives_losses() && members_->is_local(rank) && IsSilent(rank);
+  }
   // Returns the seconds since that rank's last heartbeat, or 0 if this rank cannot tell.
   double SilentFor(int rank) const { return failure_detector_->SilentFor(rank); }
   // Returns whether this rank has missed several of its own heartbeats: it was suspended, and
@@ -57,11 +65,19 @@ class PeerStatus final : public OwnerProbe {
 
   // Returns whether the other ranks continue without that rank. An excluded rank begins no further
   // collective. Always false in a session that does not survive losses. In an elastic session, the
-  // others also continue without a rank that has shut down.
+  // others also continue without a rank that has shut down. Also false for this rank if others have
+  // excluded it, so that each list of participants has the rank that makes it: the call of such a
+  // rank fails (SessionState::CheckNotExcluded).
   bool IsExcluded(int rank) const;
-  // Returns whether this node counts that rank of another node as lost because it was silent.
-  bool IsExcludedForSilence(int rank) const {
-    return memory_->slot(rank).was_excluded.load(std::memory_order_acquire) != 0;
+  // Returns the rank that has excluded that rank because it was silent, or -1 if none has.
+  int ExcludedBy(int rank) const {
+    return memory_->slot(rank).excluded_by.load(std::memory_order_acquire) - 1;
+  }
+  bool IsExcludedForSilence(int rank) const { return ExcludedBy(rank) >= 0; }
+  // Returns whether a rank of this node has found that rank of another node silent.
+  bool WasFoundSilentHere(int rank) const {
+    const int by = ExcludedBy(rank);
+    return by >= 0 && members_->is_local(by) && !members_->is_local(rank);
   }
   // Returns whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks
   // every rank.
@@ -83,9 +99,9 @@ class PeerStatus final : public OwnerProbe {
 
   // Records that a rank of another node left or died. Only the first report counts. `sequences`
   // holds, for each group, the latest collective that the rank had begun, or 0 if it is unknown.
-  // `was_silent` says that the rank may run again.
+  // `excluded_by` is the rank that has found it silent, so that it may run again, or -1.
   void RecordExit(int rank, RankSlot::State state, const std::string& reason,
-                  const uint64_t (&sequences)[kGroups], bool was_silent = false) const;
+                  const uint64_t (&sequences)[kGroups], int excluded_by = -1) const;
   // Records that a rank of another node waits in collective sequences[group] of that group, which
   // has that kind. `sequences` is as in RecordExit.
   void RecordWaiting(int rank, int group, CollectiveKind kind,
@@ -108,6 +124,10 @@ class PeerStatus final : public OwnerProbe {
   // Returns whether this rank, whose last allgather has that number, takes part in the latest call
   // of an elastic session and has not begun it. Always true in other sessions.
   bool TakesPartNow(uint64_t sequence) const;
+  // Excludes a silent rank of this node, and ends its process if that is possible.
+  void Fence(int rank) const;
+  // Returns how a rank of this node was lost.
+  std::string EndHere(int rank) const;
   std::string LastCallOf(int rank) const;
   std::string LastCheckpoint() const;
 

@@ -8,4 +8,6 @@ ProcessWatch::~ProcessWatch() = default;
 
 bool ProcessWatch::HasEnded(int /*number*/, const ProcessMark& /*process*/) { return false; }
 
+bool ProcessWatch::End(int /*number*/, const ProcessMark& /*process*/) { return false; }
+
 }  // namespace multiverso

@@ -20,7 +20,7 @@ constexpr int kGroups = 3;
 constexpr int kSpanningGroups = 2;  // the first groups, whose members may be on several nodes
 
 // What this node knows about one rank of the session. A rank of this node writes its own slot;
-// other ranks of the node set only its `state` (to kDied), was_excluded, calls_logged and
+// other ranks of the node set only its `state` (to kDied), excluded_by, ended_at, calls_logged and
 // silence_logged. They write the slot of a rank of another node, from messages and connections
 // (PeerStatus).
 struct alignas(64) RankSlot {
@@ -42,11 +42,14 @@ struct alignas(64) RankSlot {
   int32_t worker_id;                     // -1 if the rank is not a worker
   std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
   std::atomic<uint32_t> silence_logged;  // whether its current silence has been logged
-  std::atomic<uint32_t> was_excluded;    // 1: others count the silent rank as lost; 2: it was told
+  std::atomic<int32_t> excluded_by;      // 1 + the rank that has found it silent; 0 if none has
   std::atomic<uint32_t> is_leaving;      // of an elastic session: whether it was told to end
+  std::atomic<uint32_t> was_told;        // of another node: whether it was told of its exclusion
   // In nanoseconds of Clock; 0 before the first, and after the last of a rank of another node.
   std::atomic<int64_t> last_heartbeat;
   char reason[256];  // why the rank left or, on another node, died; written before its state
+  // When another rank of the node has killed its process, in nanoseconds of Clock, or 0.
+  std::atomic<int64_t> ended_at;
 
   struct alignas(64) GroupProgress {
     // The number, from 1, of the latest collective of the group that the rank has begun.

@@ -146,10 +146,9 @@ Status ServedRequest::Claim(bool* done) {
   // An excluded rank must apply no change, since other ranks of the node have taken over.
   MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
   const auto is_alive = [&](int local_rank) {
+    const int rank = rank_context_->members().rank_of(local_rank);
     return rank_context_->peers()->IsAlive(local_rank) &&
-           rank_context_->memory()
-                   ->slot(rank_context_->members().rank_of(local_rank))
-                   .was_excluded.load() == 0;
+           !rank_context_->peers()->IsExcludedForSilence(rank);
   };
   RequestRecord* const record =
       rank_context_->memory()->request_record(header_.sender, header_.slot);

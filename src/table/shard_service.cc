@@ -143,9 +143,11 @@ Status ShardService::Begin(const RequestHeader& header, const char* payload) {
     job.Fail(Status(Code::kTransport, StrCat("rank ", rank_context_->members().rank(),
                                              " has no table number ", header.table)));
   } else if (rank_context_->peers()->IsExcludedForSilence(header.sender)) {
-    job.Fail(Status(Code::kState, StrCat("the other ranks have excluded rank ", header.sender,
-                                         ", which sent no heartbeat for too long: it cannot "
-                                         "take part any more")));
+    job.Fail(
+        Status(Code::kState,
+               StrCat("rank ", rank_context_->peers()->ExcludedBy(header.sender),
+                      " has excluded rank ", header.sender,
+                      ", which sent no heartbeat for too long: it cannot take part any more")));
   } else {
     job.Fail(table->CheckRequest(header));
   }

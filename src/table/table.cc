@@ -215,8 +215,18 @@ Status Table::Check(const Request& request, int64_t count) const {
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (!may_be_excluded_) return RunHere(request, progress, limit);
   // A rank that was suspended may find that the others continue without it.
-  if (may_be_excluded_) MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
+  MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
+  const Status status = RunHere(request, progress, limit);
+  // Where the others cannot end its process, it may find so after the call.
+  if (!status.ok() || !context_.rank->peers()->IsExcludedForSilence(members().rank()))
+    return status;
+  return Status(Code::kState, StrCat(context_.rank->state()->CheckNotExcluded().text(),
+                                     ". This call may or may not have been made"));
+}
+
+Status Table::RunHere(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (request.IsPeek() && !EveryGetIsCollective()) {
     Request peek = request;
     peek.may_round = true;

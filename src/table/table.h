@@ -146,6 +146,8 @@ class Table {
     Table* table;
   };
 
+  // Runs a request of a rank that has not been excluded.
+  Status RunHere(const Request& request, Progress* progress, const WaitLimit& limit);
   // Runs a request for the whole table on the given rows, without the mode; an empty list means all
   // rows. Only for tables on several nodes.
   Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,

@@ -222,23 +222,6 @@ def test_suspended_rank_is_excluded_and_learns_of_it():
     assert result.reports[1]["error"][0] == "StateError"
 
 
-def test_excluded_rank_changes_no_table_of_its_node():
-    options = {"np": 2, "survives": True}
-    with launch.Job("losses.py", "adds_after_an_exclusion", **options) as job:
-        job.wait_for("ready")
-        job.suspend(1)
-        job.announce("suspended")
-        job.wait_for("continues", 0)
-        job.announce("resumed")
-        job.signal(1, signal.SIGCONT)
-        job.wait_for_report(1)
-        job.announce("over")
-        result = job.finish().check_clean()
-    kind, message = result.reports[1]["error"]
-    assert (kind, "excluded rank 1" in message) == ("StateError", True), message
-    assert result.reports[0]["sum"] == 0
-
-
 def test_briefly_suspended_rank_continues():
     with launch.Job("losses.py", "waits_for_a_suspended_rank", "60", np=2) as job:
         job.wait_for("ready")

@@ -1,8 +1,11 @@
-"""A node is suspended and resumes: its late answers are dropped, and a lost node stays lost."""
+"""Ranks are suspended and resume: a lost rank changes nothing, and late answers are dropped."""
 
+import contextlib
 import os
 import signal
+import time
 
+import failpoints
 import pytest
 
 import launch
@@ -33,7 +36,7 @@ def test_node_that_was_lost_by_silence_stays_lost(mode):
         result = job.finish().check_clean()
     for rank, kind, text in (
         (0, "PeerLostError", "rank 1"),
-        (1, "StateError", "have excluded rank 1"),
+        (1, "StateError", "has excluded rank 1"),
         (2, "PeerLostError", "rank 1"),
     ):
         report = result.reports[rank]
@@ -47,3 +50,36 @@ def test_node_that_was_lost_by_silence_stays_lost(mode):
             if outcome is None or outcome[0] != kind or text not in outcome[1]
         }
         assert not wrong, f"rank {rank}: {wrong}\n{result.output}"
+
+
+@failpoints.needs_failpoints
+def test_ranks_suspended_in_calls_change_nothing_after_the_others_went_on():
+    options = {"np": 8, "survives": True, "MULTIVERSO_LIBRARY": str(failpoints.LIBRARY)}
+    with launch.Job("suspensions.py", "stops_in_calls", **options) as job:
+        job.wait_for("went-on", 0)
+        for rank in range(1, 8):
+            with contextlib.suppress(ProcessLookupError):
+                job.signal(rank, signal.SIGCONT)
+        job.announce("resumed")
+        result = job.finish().check_clean()
+    report = result.reports.pop(0)
+    assert not result.reports, f"ranks have returned from their calls: {result.reports}"
+    assert report.pop("lost") == [*range(1, 8)]
+    # The add of a suspended rank was made in part: that is all of it that anyone ever sees.
+    for values in report.pop("values"):
+        assert values == [1, 2], result.output
+    assert not [error for error in report.values() if error is not None]
+
+
+def test_job_that_was_suspended_as_a_whole_loses_no_rank():
+    with launch.Job("suspensions.py", "is_suspended_as_a_whole", np=4, survives=True) as job:
+        job.wait_for("ready")
+        for rank in range(4):
+            job.suspend(rank)
+        time.sleep(3)  # longer than peer_timeout
+        for rank in range(4):
+            job.signal(rank, signal.SIGCONT)
+            time.sleep(0.3)
+        job.announce("resumed")
+        result = job.finish().check()
+    assert [result.reports[rank] for rank in range(4)] == [{"lost": []}] * 4, result.output

@@ -125,6 +125,31 @@ TEST_F(Presence, RejectsASecondProcessWithTheSameNumber) {
 TEST_F(Presence, IsAssumedWhenTheQueryFails) { EXPECT_TRUE(IsPresent(-1, 0)); }
 
 #if defined(__linux__)
+TEST_F(Presence, OfASuspendedProcessEndsWithIt) {
+  if (std::string(PlatformName()) != "linux") GTEST_SKIP() << "needs Linux";
+  const Shared<ProcessMark> process;
+  Child child([&] {
+    *process = OwnProcess();
+    marked_->store(1);
+    return SleepForGood();
+  });
+  ASSERT_TRUE(Eventually([&] { return marked_->load() == 1; }));
+  ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
+  ProcessWatch watch;
+  ProcessMark in_another_namespace = *process;
+  ++in_another_namespace.name_space;
+  EXPECT_FALSE(watch.End(0, in_another_namespace));
+  ProcessMark of_an_earlier_process = *process;
+  --of_an_earlier_process.start;
+  EXPECT_TRUE(watch.End(0, of_an_earlier_process));  // which has ended
+  EXPECT_FALSE(watch.End(0, OwnProcess()));
+  EXPECT_FALSE(watch.HasEnded(0, *process));
+  EXPECT_TRUE(watch.End(0, *process));
+  EXPECT_TRUE(Eventually([&] { return watch.HasEnded(0, *process); }));
+  EXPECT_EQ(child.Wait(), -1);
+  EXPECT_TRUE(watch.End(0, *process));
+}
+
 // Forks past the C library, as some runtimes do, so that nothing closes descriptors in the child.
 pid_t ForkPastTheLibrary() {
   return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));

@@ -376,25 +376,6 @@ def closes(mode):
     worker.report(waited_to_the_end=time.monotonic() - began > timeout)
 
 
-def adds_after_an_exclusion():
-    """Continue without rank 1, which the test suspends, and which adds when it resumes."""
-    mv.init(on_peer_lost="continue", peer_timeout=4.0, timeout=60.0)
-    table = mv.ArrayTableHandler(1000, name="w")
-    worker.announce("ready")
-    if worker.RANK == 1:
-        worker.wait_for("suspended")
-        worker.wait_for("resumed")
-        worker.report_call(table.add, np.ones(1000))
-        os._exit(0)
-    worker.wait_for("suspended")
-    mv.barrier()
-    worker.announce("continues")
-    worker.wait_for("resumed")
-    worker.wait_for("over")
-    worker.report(sum=float(table.get().sum()))
-    mv.shutdown()
-
-
 def loses_nodes(mode, peer_timeout, end=None):
     """Use rows on nodes of which some die, then call a barrier; report the errors of both calls.
 

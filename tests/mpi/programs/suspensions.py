@@ -1,9 +1,10 @@
-"""A rank, a node of its own, is suspended for a while: ``suspensions.py FUNCTION ...``."""
+"""Ranks are suspended for a while: ``suspensions.py FUNCTION ...``."""
 
 import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import worker
 
 import multiverso as mv
 from multiverso.api import current_session
+from multiverso.sync import ParamSync
 
 #: The rank that is suspended.
 VICTIM = 1
@@ -206,6 +208,85 @@ def loses_a_silent_node(mode):
     worker.report(lost=list(current_session().lost_ranks()), over=True)
     worker.meet("over")
     os._exit(0)
+
+
+#: Where ranks 1, 2, ... suspend themselves, and in which call, of tables that only they change.
+STOPS = (
+    ("shard.write@2", lambda tables: tables.array.add(np.ones(LARGE))),
+    ("shard.write_row@9", lambda tables: tables.matrix.add(np.ones((ROWS, 5)), range(ROWS))),
+    ("shard.write_row@9", lambda tables: tables.hash.add(np.ones((len(KEYS), 1)), KEYS)),
+    ("shard.write@2", lambda tables: tables.background.add_async(np.ones(LARGE)).wait()),
+    ("shard.write@2", lambda tables: tables.synced.sync()),
+    ("group.begin@1", lambda _: mv.aggregate(np.ones(9))),
+    ("group.begun@1", lambda _: mv.barrier()),
+)
+
+
+class _Tables:
+    """Tables that a suspended rank is changing."""
+
+    def __init__(self):
+        self.array = mv.ArrayTable(LARGE)
+        self.matrix = mv.MatrixTable(ROWS, 5)
+        self.hash = mv.HashTable(1, 4 * len(KEYS))
+        self.background = mv.ArrayTable(LARGE)
+        self.weights = np.zeros(LARGE, np.float32)
+        self.synced = ParamSync([self.weights])
+        self.hash.add(np.zeros((len(KEYS), 1)), KEYS)
+
+
+def stops_in_calls():
+    """Go on without the other ranks, each of which is suspended in the middle of a call."""
+    mv.init(on_peer_lost="continue", peer_timeout=2.0, timeout=30.0)
+    tables = _Tables()
+    mv.barrier()
+    if worker.RANK > 0:
+        stop, call = STOPS[worker.RANK - 1]
+        tables.weights += 1
+        os.environ["MULTIVERSO_FAILPOINTS"] = f"{stop}=stop"
+        worker.announce("stops")
+        worker.report_call(lambda: call(tables), name="resumed")
+        os._exit(0)
+    for rank in range(1, worker.SIZE):
+        worker.wait_for("stops", rank)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, add in (
+            ("array", lambda: tables.array.add(np.ones(LARGE))),
+            ("rows", lambda: tables.matrix.add(np.ones((ROWS, 5)), range(ROWS))),
+            ("keys", lambda: tables.hash.add(np.ones((len(KEYS), 1)), KEYS)),
+            ("background", lambda: tables.background.add(np.ones(LARGE))),
+            ("sync", tables.synced.sync),
+            ("barrier", mv.barrier),  # which the last rank has begun
+            ("aggregate", lambda: mv.aggregate(np.ones(9))),
+            ("save", lambda: mv.save(f"{folder}/saved")),
+        ):
+            worker.report_call(add, name=name)
+    worker.announce("went-on")
+    worker.wait_for("resumed")
+    values = (
+        tables.array.get(),
+        tables.matrix.get(),
+        tables.hash.get(KEYS),
+        tables.background.get(),
+    )
+    worker.report(
+        values=[sorted(set(np.ravel(array).tolist())) for array in values],
+        lost=list(current_session().lost_ranks()),
+    )
+    mv.shutdown()
+
+
+def is_suspended_as_a_whole():
+    """Make calls until the test has suspended the job for a while, and resumed it rank by rank."""
+    mv.init(on_peer_lost="continue", peer_timeout=2.0, timeout=60.0)
+    table = mv.ArrayTable(SIZE)
+    mv.barrier()
+    worker.announce("ready")
+    while not worker.is_announced("resumed"):
+        table.add(np.ones(SIZE))
+    mv.barrier()
+    worker.report(lost=list(current_session().lost_ranks()))
+    mv.shutdown()
 
 
 if __name__ == "__main__":
