@@ -1,13 +1,17 @@
 // Guard: runs the body of a C API function, and converts its status or exception to a result in C.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "multiverso/constants.h"
 
 namespace multiverso::c_api {
 
@@ -30,6 +34,12 @@ Status CheckStruct(const Struct* argument, const char* name) {
                                   ? StrCat(name, ": received null")
                                   : StrCat(name, ".struct_size: expected ", sizeof(Struct),
                                            ", received ", argument->struct_size));
+}
+
+// Returns the length of a wait in milliseconds or MV_NO_LIMIT.
+inline std::chrono::milliseconds LimitOf(int64_t milliseconds) {
+  return milliseconds == MV_NO_LIMIT ? kNoLimit
+                                     : std::min(std::chrono::milliseconds(milliseconds), kNoLimit);
 }
 
 // Runs `body`, which returns a Status, and reports the status or the exception that `body` throws.

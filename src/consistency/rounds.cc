@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/wait_lines.h"
 namespace multiverso {
 namespace {
 
@@ -129,7 +130,8 @@ Status Rounds::GetComplete(const Request& request, const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       return Status(Code::kTimeout,
-                    "no consistent state to read: other workers applied rounds without a pause");
+                    StrCat("no consistent state to read: other workers applied rounds without a pause",
+                           LimitAdvice()));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
