@@ -37,8 +37,7 @@ from multiverso._session.descriptions import (
     workers_num,
 )
 from multiverso._session.membership import Membership
-from multiverso._session.options import START_TIMEOUT, TIMEOUT
-from multiverso._session.options import checked as checked_options
+from multiverso._session.options import START_TIMEOUT, TIMEOUT, checked as checked_options
 
 __all__ = [
     "Membership",
@@ -114,8 +113,8 @@ def init(
         The ranks of the session; ``COMM_WORLD`` by default.
     timeout : float or None, optional
         Seconds that any single call may wait for other ranks, by default half an hour; None for no
-        limit. From 10 s on, a line in the log names the ranks that are late, every 30 s. A rank that
-        dies or makes another call ends a wait at once.
+        limit. From 10 s on, a line in the log names the late ranks, every 30 s. A rank that dies or
+        makes another call ends a wait at once.
     start_timeout : float or None, optional
         The same for ranks of which nothing has been heard: here, and when the processes end with
         MPI_Finalize. If you pass only `timeout`, it is this limit too. If MPI_Init takes longer,

@@ -92,8 +92,9 @@ def training_session(
     session, whose workers come and go.
     """
     agreed: Exception | None = None
-    limits = {"timeout": timeout, "start_timeout": start_timeout}
-    with api.session(sync=sync, comm=comm, **limits) as opened:
+    with api.session(
+        sync=sync, comm=comm, timeout=timeout, start_timeout=start_timeout
+    ) as opened:
         if opened.options.elastic:
             raise InputError("expected a session whose ranks stay, received an elastic one")
         try:
@@ -203,10 +204,8 @@ class Reports:
                 idle = time.monotonic() - self._alive_at
                 limit = self._session.options.timeout
                 if limit is not None and idle > limit and not self._closed:
-                    text = (
-                        f"rank {self._session.rank} has trained no batch for {idle:.0f} s; timeout= "
-                        "sets the limit"
-                    )
+                    rank = self._session.rank
+                    text = f"rank {rank} has trained no batch for {idle:.0f} s; timeout= sets the limit"
                     self._session.leave_with(text)
                     raise OperationTimeout(text)
                 self._turn()

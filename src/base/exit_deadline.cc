@@ -68,12 +68,11 @@ void ExitDeadline::Run(std::chrono::milliseconds timeout) {
     LogWarning(Describe(SecondsBetween(began, now)) + LimitText(timeout, kStartTimeoutOption));
     lines.Postpone(now);
   }
-  const std::string error =
-      StrCat("multiverso: OperationTimeout: ",
-             Describe(std::chrono::duration<double>(timeout).count()),
-             LimitAdvice(kStartTimeoutOption),
-             ". If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
-             "reason. This process ends\n");
+  const std::string error = StrCat(
+      "multiverso: OperationTimeout: ", Describe(std::chrono::duration<double>(timeout).count()),
+      LimitAdvice(kStartTimeoutOption),
+      ". If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
+      "reason. This process ends\n");
   std::fputs(error.c_str(), stderr);
   std::this_thread::sleep_for(kGrace);
   // Exit handlers must not run, since that of MPI would wait too.

@@ -112,9 +112,10 @@ int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
   return Guard([&]() -> Status {
     if (call == nullptr) return Status(Code::kValue, "MV_ExitDeadlineBegin: received null");
     if (timeout_ms < 1 && timeout_ms != MV_NO_LIMIT) {
-      return Status(Code::kValue,
-                    multiverso::StrCat("timeout_ms: expected 1 or more, or -1 for no limit, received ",
-                                       timeout_ms));
+      return Status(
+          Code::kValue,
+          multiverso::StrCat("timeout_ms: expected 1 or more, or -1 for no limit, received ",
+                             timeout_ms));
     }
     auto begun = std::make_unique<ExitDeadline>(call, LimitOf(timeout_ms));
     ExitDeadline* none = nullptr;
@@ -127,9 +128,7 @@ int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
 }
 
 int32_t MV_ExitMeet(int64_t timeout_ms) {
-  return Guard([&] {
-    return multiverso::MpiCommunicator::MeetAtExit(LimitOf(timeout_ms));
-  });
+  return Guard([&] { return multiverso::MpiCommunicator::MeetAtExit(LimitOf(timeout_ms)); });
 }
 
 int32_t MV_ExitDeadlineEnd(void) {

@@ -108,8 +108,7 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
       return std::unique_ptr<Transport>(std::make_unique<SingleTransport>());
     case MV_TRANSPORT_MPI:
       return OpenOver(MpiCommunicator::Open(options.mpi_path == nullptr ? "" : options.mpi_path,
-                                            options.mpi_comm,
-                                            StartTimeoutOf(options)));
+                                            options.mpi_comm, StartTimeoutOf(options)));
     case MV_TRANSPORT_LOCAL:
       return OpenOver(
           SocketCommunicator::Open(LocalJob{options.job_name == nullptr ? "" : options.job_name,

@@ -73,7 +73,8 @@ Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& l
   while (!changed_.wait_until(guard, limit.NextCheck(Clock::now()), [&] { return *done; })) {
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long", LimitAdvice()));
+      return Status(Code::kTimeout,
+                    StrCat(plan_.saving, ": writing the checkpoint took too long", LimitAdvice()));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
@@ -119,7 +120,8 @@ Status SaveJob::CheckMayContinue() const {
     return Status(Code::kAborted, StrCat(plan_.saving, ": the save was aborted"));
   }
   if (Clock::now() < plan_.deadline) return Status::Ok();
-  return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long", LimitAdvice()));
+  return Status(Code::kTimeout,
+                StrCat(plan_.saving, ": writing the checkpoint took too long", LimitAdvice()));
 }
 
 Status SaveJob::WriteFile() {

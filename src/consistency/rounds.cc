@@ -129,9 +129,10 @@ Status Rounds::GetComplete(const Request& request, const WaitLimit& limit) {
     if (read.ok() && !sum_->HasBegun(rounds)) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout,
-                    StrCat("no consistent state to read: other workers applied rounds without a pause",
-                           LimitAdvice()));
+      return Status(
+          Code::kTimeout,
+          StrCat("no consistent state to read: other workers applied rounds without a pause",
+                 LimitAdvice()));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }

@@ -331,7 +331,8 @@ LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
 }
 
 bool ControlChannel::CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry) {
-  const int64_t max_bytes = FrameBytes<LateRanksHeader>() + members_->size() * int64_t{sizeof(LateRank)};
+  const int64_t max_bytes =
+      FrameBytes<LateRanksHeader>() + members_->size() * int64_t{sizeof(LateRank)};
   messenger_->Advance();
   for (bool got = true; got;) {
     std::string bytes;

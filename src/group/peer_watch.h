@@ -1,6 +1,6 @@
-// PeerWatch: what a waiting call says about other ranks, and how it fails because of them. It has the
-// text about a lost rank and about a late one, and it knows how long the last messages of a lost rank
-// may take.
+// PeerWatch: what a waiting call says about other ranks, and how it fails because of them. It has
+// the text about a lost rank and about a late one, and it knows how long the last messages of a
+// lost rank may take.
 #pragma once
 
 #include <optional>

@@ -20,9 +20,9 @@ constexpr int kGroups = 3;
 constexpr int kSpanningGroups = 2;  // the first groups, whose members may be on several nodes
 
 // What this node knows about one rank of the session. A rank of this node writes its own slot;
-// other ranks of the node set only its `state` (to kDied), was_excluded, calls_logged, silence_logged
-// and lateness_logged. They write the slot of a rank of another node, from messages and connections
-// (PeerStatus).
+// other ranks of the node set only its `state` (to kDied), was_excluded, calls_logged,
+// silence_logged and lateness_logged. They write the slot of a rank of another node, from messages
+// and connections (PeerStatus).
 struct alignas(64) RankSlot {
   enum State : uint32_t {
     kAbsent = 0,  // not joined yet; also an alive or closed rank of another node

@@ -241,8 +241,8 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
       counts_.waiting += now - last;
       if (now >= limit.deadline) return watch_.TimedOut(Unanswered(""));
       if (!remote.ok() && watch_.IsLineDue(now)) {
-        const std::string call = StrCat(" in ", NameOf(request_.kind), " of table '",
-                                        table_shard_->spec().name, "'");
+        const std::string call =
+            StrCat(" in ", NameOf(request_.kind), " of table '", table_shard_->spec().name, "'");
         watch_.LogLate(Unanswered(call), limit.deadline);
       }
       if (now >= last_check_ + WaitLimit::kCheckInterval) {

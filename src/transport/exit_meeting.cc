@@ -138,7 +138,8 @@ void ExitMeeting::Tell(const std::string& what) {
 std::string ExitMeeting::Describe(const std::vector<int>& missing, Instant since) const {
   return StrCat("rank ", messenger_->rank(), " has waited ",
                 TimeText(SecondsBetween(since, Clock::now())), " at its end for ",
-                NameRanks(missing), ", which has died or still runs: MPI_Finalize needs all ranks of the job");
+                NameRanks(missing),
+                ", which has died or still runs: MPI_Finalize needs all ranks of the job");
 }
 
 }  // namespace multiverso

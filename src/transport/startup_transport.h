@@ -45,7 +45,8 @@ class StartupTransport final : public Transport {
   Status Gather(const WaitLimit& limit, std::string* list);
   // Runs on the other ranks. Returns pending until rank 0 has sent the list.
   Status TakeList(const WaitLimit& limit, std::string* list);
-  // Returns the ranks that have not come; on other ranks than rank 0, which do not know them, rank 0.
+  // Returns the ranks that have not come; on other ranks than rank 0, which do not know them, rank
+  // 0.
   std::vector<int> LateRanks() const;
   // Runs on rank 0. Sends an error to the other ranks, and returns it.
   Status Report(const Status& verdict);

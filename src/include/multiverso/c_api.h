@@ -107,12 +107,12 @@ MV_EXPORT const char* MV_CheckLuaHook(void* argument);
 MV_EXPORT int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms);
 /* Removes the deadline, if there is one. */
 MV_EXPORT int32_t MV_ExitDeadlineEnd(void);
-/* Waits at most timeout_ms (or MV_NO_LIMIT), at the end of this process, until all ranks of its MPI job have called
- * this function, because MPI_Finalize would wait for them without end. Returns MV_OK if they have,
- * or if no session has used all ranks of the job. Otherwise MV_ERR_TIMEOUT or MV_ERR_PEER_LOST
- * names the missing ranks, and the process must end without MPI_Finalize; its exit code, unless it
- * is 0, then becomes that of the job (with glibc). If MV_SessionOpen initialized MPI, it also makes
- * this call and MPI_Finalize at exit. */
+/* Waits at most timeout_ms (or MV_NO_LIMIT), at the end of this process, until all ranks of its MPI
+ * job have called this function, because MPI_Finalize would wait for them without end. Returns
+ * MV_OK if they have, or if no session has used all ranks of the job. Otherwise MV_ERR_TIMEOUT or
+ * MV_ERR_PEER_LOST names the missing ranks, and the process must end without MPI_Finalize; its exit
+ * code, unless it is 0, then becomes that of the job (with glibc). If MV_SessionOpen initialized
+ * MPI, it also makes this call and MPI_Finalize at exit. */
 MV_EXPORT int32_t MV_ExitMeet(int64_t timeout_ms);
 
 /* ---- Ranks ---------------------------------------------------------------------------------- */
@@ -127,12 +127,12 @@ MV_EXPORT int32_t MV_ClaimRank(int32_t opens, int32_t* launchers);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 typedef struct MV_SessionOptions {
-  int64_t struct_size;     /* sizeof(MV_SessionOptions), set by MV_SessionOptionsInit */
-  int32_t mode;            /* MV_MODE_ */
-  int32_t role;            /* MV_ROLE_, of this rank */
-  int32_t transport;       /* MV_TRANSPORT_ */
-  int32_t on_loss;         /* MV_LOSS_ */
-  int64_t staleness;       /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
+  int64_t struct_size; /* sizeof(MV_SessionOptions), set by MV_SessionOptionsInit */
+  int32_t mode;        /* MV_MODE_ */
+  int32_t role;        /* MV_ROLE_, of this rank */
+  int32_t transport;   /* MV_TRANSPORT_ */
+  int32_t on_loss;     /* MV_LOSS_ */
+  int64_t staleness;   /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
   /* Of any call, or MV_NO_LIMIT; saves and loads get more. Default 1 800 000. From 10 s on, a line
    * in the log names the ranks for which a call waits. */
   int64_t timeout_ms;
