@@ -306,7 +306,9 @@ PeerWatch::Late DistributedCall::Unanswered(const std::string& call) const {
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (!answered_[i]) unanswered.push_back(pipelines_[i].server());
   }
-  return PeerWatch::Late{call, StrCat(NameRanks(unanswered), " to answer"),
+  const std::string round =
+      request_.rounds == 0 ? "" : StrCat(", once all workers have made ", request_.rounds, " adds");
+  return PeerWatch::Late{call, StrCat(NameRanks(unanswered), " to answer", round),
                          unanswered.empty() ? -1 : unanswered[0]};
 }
 

@@ -8,13 +8,19 @@ import pytest
 import failpoints
 import launch
 
+#: A wait for the adds of a round, here or on the node with the rows.
+_ROUND = (
+    "in get(, round 0 of table .*, for rank 0, which did not join it"
+    "| of table .* for ranks? 0.* to answer, once all workers have made 1 adds)"
+)
+
 #: The calls of `programs/late.py`, with what a line says about the call and about its limit.
 CALLS = {
     "barrier": ("in barrier for rank 0, which did not call it", "without a limit"),
     "shutdown": ("in shutdown for rank 0, which did not call it", "for up to 60 s"),
     "aggregate": ("in aggregate for rank 0, which did not call it", "without a limit"),
-    "get": ("in get, round 1 of table .*, for rank 0, which did not join it", "for up to 60 s"),
-    "result": ("in get, round 1 of table .*, for rank 0, which did not join it", "without a limit"),
+    "get": (_ROUND, "for up to 60 s"),
+    "result": (_ROUND, "without a limit"),
 }
 
 
@@ -25,7 +31,7 @@ def test_line_names_the_late_rank_its_last_call_and_the_option_for_each_call(per
     with launch.Job("late.py", np=3, **environ) as job:
         for name, (call, limit) in CALLS.items():
             # Over nodes, a rank knows the last call of a rank elsewhere only in collective calls.
-            last = "last call: barrier, .*; last heard of" if "round" not in call else ""
+            last = "last call: barrier, .*; last heard of" if call != _ROUND else ""
             line = rf"rank [12] has waited .* s {call} \(on .*{last}.*\); it waits {limit}, which "
             pattern = re.compile(line + "timeout= of init sets")
             while not pattern.search(job.printed()) and time.monotonic() < job.deadline:
