@@ -38,7 +38,7 @@ LAST = NUM_RANKS - 1
 #: Seconds after which a process ends, even if the process that started it is dead.
 PROCESS_TIMEOUT = 90
 
-#: Deadlines of a session in seconds, instead of the defaults 120 and 30.
+#: Deadlines of a session in seconds, instead of the defaults 1800 and 30.
 TIMEOUT = 1.0
 PEER_TIMEOUT = 1.0
 

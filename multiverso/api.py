@@ -37,7 +37,7 @@ from multiverso._session.descriptions import (
     workers_num,
 )
 from multiverso._session.membership import Membership
-from multiverso._session.options import checked as checked_options
+from multiverso._session.options import START_TIMEOUT, TIMEOUT, checked as checked_options
 
 __all__ = [
     "Membership",
@@ -79,7 +79,8 @@ def init(
     staleness: int | None = None,
     role: str = "all",
     comm: object = None,
-    timeout: float = 120.0,
+    timeout: float | None = TIMEOUT,
+    start_timeout: float | None = START_TIMEOUT,
     nan_policy: str = "propagate",
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
@@ -110,9 +111,14 @@ def init(
         Whether this rank trains (worker), keeps a part of the tables (server), or both.
     comm : mpi4py.MPI.Intracomm, optional
         The ranks of the session; ``COMM_WORLD`` by default.
-    timeout : float, optional
-        Seconds that any single call may wait for other ranks. If MPI_Init takes longer, which no
-        exception can end, the process prints an error and ends with exit code 1.
+    timeout : float or None, optional
+        Seconds that any single call may wait for other ranks, by default half an hour; None for no
+        limit. From 10 s on, a line in the log names the late ranks, every 30 s. A rank that dies or
+        makes another call ends a wait at once.
+    start_timeout : float or None, optional
+        The same for ranks of which nothing has been heard: here, and when the processes end with
+        MPI_Finalize. If you pass only `timeout`, it is this limit too. If MPI_Init takes longer,
+        which no exception can end, the process prints an error and ends with exit code 1.
     nan_policy : {"propagate", "error"}, optional
         The treatment of NaN and infinity in deltas, in the parameters of a `ParamSync` or an
         adapter, and in aggregated arrays. "propagate" adds them, as NumPy does. "error" raises a
@@ -183,6 +189,7 @@ def init(
         role,
         comm,
         timeout,
+        start_timeout,
         nan_policy,
         on_peer_lost,
         peer_timeout,
@@ -202,7 +209,8 @@ def session(
     staleness: int | None = None,
     role: str = "all",
     comm: object = None,
-    timeout: float = 120.0,
+    timeout: float | None = TIMEOUT,
+    start_timeout: float | None = START_TIMEOUT,
     nan_policy: str = "propagate",
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
@@ -233,6 +241,7 @@ def session(
         role,
         comm,
         timeout,
+        start_timeout,
         nan_policy,
         on_peer_lost,
         peer_timeout,

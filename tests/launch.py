@@ -319,7 +319,7 @@ class Job:
                 self._kill()
                 self._process.wait()
                 break
-        output = self._read_output().decode(errors="replace")
+        output = self.printed()
         if stuck:
             raise MpiStuckError(output)
         leftovers = self._leftovers()
@@ -329,6 +329,10 @@ class Job:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, min(seconds, self.deadline - time.monotonic())))
         return self._process.poll() is not None
+
+    def printed(self) -> str:
+        """Return what the job has printed."""
+        return self._read_output().decode(errors="replace")
 
     def _read_output(self) -> bytes:
         return (self.folder / "output").read_bytes()

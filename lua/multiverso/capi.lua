@@ -41,6 +41,7 @@ typedef struct MV_SessionOptions {
   const char* join;
   int32_t on_term;
   int32_t saves_at_end;
+  int64_t start_timeout_ms;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -122,6 +123,7 @@ local capi = {
   MV_ROLE_ALL = 0,
   MV_ROLE_WORKER = 1,
   MV_ROLE_SERVER = 2,
+  MV_NO_LIMIT = -1,
   MV_TRANSPORT_SINGLE = 0,
   MV_TRANSPORT_MPI = 1,
   MV_TRANSPORT_LOCAL = 2,

@@ -27,7 +27,7 @@ local multiverso = {
 -- loads the job's MPI and initializes it if necessary.
 -- @param sync true for lock-step; false (default) lets each worker run at its own speed
 -- @param options { staleness = rounds, role = 'all' | 'worker' | 'server', timeout = seconds,
---   mpi = path of the libmpi to load }
+--   start_timeout = seconds, mpi = path of the libmpi to load }
 function multiverso.init(sync, options)
   session.open(sync, options)
 end

@@ -8,7 +8,9 @@ local lib, call = capi.lib, capi.call
 local session = {}
 
 local ROLES = { all = capi.MV_ROLE_ALL, worker = capi.MV_ROLE_WORKER, server = capi.MV_ROLE_SERVER }
-local OPTION_NAMES = { staleness = true, role = true, timeout = true, mpi = true }
+local OPTION_NAMES = {
+  staleness = true, role = true, timeout = true, start_timeout = true, mpi = true,
+}
 
 local SIZEOF_DESCRIPTION = ffi.sizeof('MV_SessionDescription')
 
@@ -43,6 +45,16 @@ local function check_type(argument, value, expected)
   end
 end
 
+--- Returns a limit in seconds, or math.huge for none, as the library takes it.
+local function milliseconds(argument, limit)
+  check_type(argument, limit, 'number')
+  if limit == math.huge then return capi.MV_NO_LIMIT end
+  if not (limit > 0 and limit < 2 ^ 31) then
+    capi.reject('MV_ERR_VALUE', argument, 'seconds > 0', limit)
+  end
+  return math.ceil(limit * 1000)
+end
+
 --- Returns the C options, the string that they point to, and a key that is equal for equal options.
 local function parse_options(sync, options)
   sync, options = sync or false, options or {}
@@ -50,17 +62,15 @@ local function parse_options(sync, options)
   check_type('options', options, 'table')
   for name in pairs(options) do
     if not OPTION_NAMES[name] then
-      capi.reject('MV_ERR_TYPE', 'options', 'staleness, role, timeout or mpi', tostring(name))
+      capi.reject('MV_ERR_TYPE', 'options', 'staleness, role, timeout, start_timeout or mpi', tostring(name))
     end
   end
-  local staleness, timeout, role = options.staleness, options.timeout or 120, options.role or 'all'
+  local staleness, role = options.staleness, options.role or 'all'
+  local timeout = options.timeout or 1800
+  local start_timeout = options.start_timeout or options.timeout or 120
   if staleness ~= nil then check_type('staleness', staleness, 'number') end
-  check_type('timeout', timeout, 'number')
   if staleness and (staleness < 0 or staleness % 1 ~= 0) then
     capi.reject('MV_ERR_VALUE', 'staleness', 'an integer >= 0', staleness)
-  end
-  if not (timeout > 0 and timeout < 2 ^ 31) then
-    capi.reject('MV_ERR_VALUE', 'timeout', 'seconds > 0', timeout)
   end
   if not ROLES[role] then
     capi.reject('MV_ERR_VALUE', 'role', 'all, worker or server', tostring(role))
@@ -76,7 +86,8 @@ local function parse_options(sync, options)
     c_options.mode, c_options.staleness = capi.MV_MODE_STALE, staleness
   end
   c_options.role = ROLES[role]
-  c_options.timeout_ms = math.ceil(timeout * 1000)
+  c_options.timeout_ms = milliseconds('timeout', timeout)
+  c_options.start_timeout_ms = milliseconds('start_timeout', start_timeout)
   if options.mpi ~= nil then
     check_type('mpi', options.mpi, 'string')
     c_options.mpi_path = options.mpi
@@ -91,7 +102,8 @@ local function parse_options(sync, options)
     c_options.job_rank = tonumber(os.getenv('MULTIVERSO_RANK') or -1)
     c_options.job_size = tonumber(os.getenv('MULTIVERSO_SIZE') or -1)
   end
-  local key = ('%s %s %s %s'):format(c_options.mode, tonumber(c_options.staleness), role, timeout)
+  local key = ('%s %s %s %s %s'):format(c_options.mode, tonumber(c_options.staleness), role,
+    timeout, start_timeout)
   return c_options, options.mpi or job, key
 end
 

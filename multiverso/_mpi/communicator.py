@@ -8,7 +8,6 @@ compared before ``MPI_Init``, because a wrong pair aborts there or results in N 
 import atexit
 import contextlib
 import importlib
-import math
 import os
 import sys
 import time
@@ -21,6 +20,7 @@ from multiverso._extras import EXIT_CODE, MissingExtraError
 from multiverso._mpi.launcher import Launcher, find_launcher, is_open_mpi, started_by
 from multiverso._mpi.shared_files import remove_mapped
 from multiverso._native import library
+from multiverso._native.arguments import milliseconds
 from multiverso._native.exception_text import describe, uncaught_exception
 from multiverso._native.launchers import own_environ
 from multiverso.errors import (
@@ -59,7 +59,7 @@ class Communicator(NamedTuple):
     address: int
 
 
-def find_communicator(comm: object, timeout: float) -> Communicator | None:
+def find_communicator(comm: object, timeout: float | None) -> Communicator | None:
     """Return the communicator of the session, or None for a session of one rank without MPI.
 
     If MPI_Init does not return, because not all ranks call it, the process ends with an error.
@@ -68,8 +68,8 @@ def find_communicator(comm: object, timeout: float) -> Communicator | None:
     ----------
     comm : mpi4py.MPI.Intracomm or None
         The user's communicator; None means ``COMM_WORLD`` in a job.
-    timeout : float
-        The longest time that MPI_Init may take, in seconds.
+    timeout : float or None
+        The longest time that MPI_Init may take, in seconds; None for no limit.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def _refuse_two_wheels() -> None:
             raise LauncherError(msg, name=_MODULE)
 
 
-def _load_mpi(launcher: Launcher | None, timeout: float) -> ModuleType:
+def _load_mpi(launcher: Launcher | None, timeout: float | None) -> ModuleType:
     """Import mpi4py, check that MPI and launcher are compatible, and initialize MPI."""
     try:
         rc = importlib.import_module("mpi4py").rc
@@ -184,7 +184,7 @@ def _import_mpi(launcher: Launcher | None) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _exit_deadline(call: str, timeout: float) -> Iterator[None]:
+def _exit_deadline(call: str, timeout: float | None) -> Iterator[None]:
     _begin_exit_deadline(call, timeout)
     try:
         yield
@@ -192,15 +192,15 @@ def _exit_deadline(call: str, timeout: float) -> Iterator[None]:
         library.checked.MV_ExitDeadlineEnd()
 
 
-def _begin_exit_deadline(call: str, timeout: float) -> None:
-    library.checked.MV_ExitDeadlineBegin(call.encode(), math.ceil(timeout * 1000))
+def _begin_exit_deadline(call: str, timeout: float | None) -> None:
+    library.checked.MV_ExitDeadlineBegin(call.encode(), milliseconds(timeout))
 
 
 class _MpiAtExit:
     """What happens to MPI when this process exits.
 
     MPI_Finalize waits for all ranks without a deadline, so this process calls it only if all ranks
-    come to their ends within the timeout of the last session. Otherwise it exits without.
+    come to their ends within the `start_timeout` of the last session. Otherwise it exits without.
 
     Attributes
     ----------
@@ -212,9 +212,9 @@ class _MpiAtExit:
         Whether this process was forked from one in which MPI was running.
     has_met : bool or None
         Whether the last `meeting` with the other ranks succeeded; None before the first one.
-    timeout : float
-        How long this process waits for the other ranks at exit, in seconds: the timeout of the last
-        meeting, or of MPI_Init before the first one.
+    timeout : float or None
+        How long this process waits for the other ranks at exit, in seconds, or None for no limit:
+        as in the last meeting, or in MPI_Init before the first one.
 
     """
 
@@ -222,7 +222,7 @@ class _MpiAtExit:
     skips_finalize = False
     is_forked = False
     has_met: bool | None = None
-    timeout = 0.0
+    timeout: float | None = 0.0
 
     def run(self) -> None:
         mpi = _running_mpi()
@@ -251,7 +251,7 @@ class _MpiAtExit:
         timeout = self.timeout
         if not self.skips_finalize:
             try:
-                library.checked.MV_ExitMeet(math.ceil(timeout * 1000))
+                library.checked.MV_ExitMeet(milliseconds(timeout))
             except MultiversoError as error:
                 sys.stderr.write(f"multiverso: {type(error).__name__}: {error}\n")
                 sys.stderr.flush()
@@ -278,7 +278,7 @@ _register_at_exit()
 
 
 @contextlib.contextmanager
-def meeting(timeout: float) -> Iterator[None]:
+def meeting(timeout: float | None) -> Iterator[None]:
     """Remember at exit whether the block, in which all ranks wait for each other, has succeeded."""
     _register_at_exit()
     _at_exit.has_met, _at_exit.timeout = False, timeout

@@ -15,6 +15,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
+from multiverso._native import capi
+
 #: The most bytes in the name of a table or a session, in UTF-8.
 MAX_NAME_BYTES: Final = 63
 
@@ -86,14 +88,24 @@ def _plain(value: Any) -> Any:
     return float(scalar) if scalar.dtype.kind == "V" else scalar.item()
 
 
-def seconds(value: Any, what: str) -> float:
+def seconds(value: Any, what: str, advice: str = "") -> float:
     """Return a number of seconds above 0 as a float; more than a year is cut to a year."""
-    expected = "a finite number of seconds above 0"
+    expected = f"a finite number of seconds above 0{advice}"
     number = finite(value, what, expected)
     if number <= 0:
         msg = f"{what}: expected {expected}, received {value!r}"
         raise ValueError(msg)
     return min(number, _MAX_SECONDS)
+
+
+def limit(value: Any, what: str) -> float | None:
+    """Return a number of seconds as `seconds` does, or None, which means a wait without a limit."""
+    return None if value is None else seconds(value, what, ", or None for no limit")
+
+
+def milliseconds(limit: float | None) -> int:
+    """Return a `limit` for the library."""
+    return capi.MV_NO_LIMIT if limit is None else math.ceil(limit * 1000)
 
 
 def flag(value: Any, what: str, advice: str = "") -> bool:

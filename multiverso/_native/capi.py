@@ -45,6 +45,7 @@ MV_LEAVE_NOW: Final = 1
 MV_LEAVE_OTHER_CALL: Final = 2
 MV_LEAVE_LAST: Final = 3
 
+MV_NO_LIMIT: Final = -1
 MV_TRANSPORT_SINGLE: Final = 0
 MV_TRANSPORT_MPI: Final = 1
 MV_TRANSPORT_LOCAL: Final = 2
@@ -307,6 +308,7 @@ class MV_SessionOptions(Structure):
         ("join", c_char_p),
         ("on_term", c_int32),
         ("saves_at_end", c_int32),
+        ("start_timeout_ms", c_int64),
     )
 
 

@@ -1,7 +1,6 @@
 """Opens a session in the C library: with the ranks of a job, or by joining an elastic session."""
 
 import logging
-import math
 from ctypes import byref
 from typing import Final
 
@@ -9,7 +8,7 @@ from multiverso._local.cores import crowding
 from multiverso._local.job import find_local_job
 from multiverso._local.processes import has_session, join_targets
 from multiverso._mpi.communicator import Communicator, find_communicator, is_alone
-from multiverso._native import capi, launchers
+from multiverso._native import arguments, capi, launchers
 from multiverso._native.library import checked
 from multiverso._session.options import LOSSES, ROLES, TERMS, SessionOptions
 from multiverso.errors import LauncherError, StateError
@@ -28,9 +27,10 @@ def resolve_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Co
     raw.staleness = options.staleness
     raw.role = ROLES[options.role]
     raw.on_loss = LOSSES[options.on_peer_lost]
-    raw.timeout_ms = math.ceil(options.timeout * 1000)
+    raw.timeout_ms = arguments.milliseconds(options.timeout)
+    raw.start_timeout_ms = arguments.milliseconds(options.start_timeout)
     raw.name = None if options.name is None else options.name.encode()
-    raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
+    raw.peer_timeout_ms = arguments.milliseconds(options.peer_timeout)
     raw.elastic, raw.max_workers = options.elastic, options.max_workers
     raw.on_term = TERMS[options.on_term]
     raw.saves_at_end = options.checkpoints is not None
@@ -46,7 +46,7 @@ def resolve_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Co
         raw.transport = capi.MV_TRANSPORT_LOCAL
         raw.job_name, raw.job_rank, raw.job_size = job.name.encode(), job.rank, job.size
         return raw, None
-    communicator = find_communicator(options.comm, options.timeout)
+    communicator = find_communicator(options.comm, options.start_timeout)
     if communicator is not None:
         raw.transport = capi.MV_TRANSPORT_MPI
         raw.mpi_comm = communicator.address

@@ -30,6 +30,23 @@ LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV
 TERMS: Final[dict[str, int]] = {"end": capi.MV_TERM_ENDS, "leave": capi.MV_TERM_LEAVES}
 
 
+class Default(float):
+    """A number that no caller has passed, but that stands in a signature."""
+
+
+#: The limits of waits for ranks that are heard of, and for ranks of which nothing has been heard.
+TIMEOUT: Final = Default(1800.0)
+START_TIMEOUT: Final = Default(120.0)
+
+
+def limits(timeout: object, start_timeout: object) -> tuple[float | None, float | None]:
+    """Return both limits; the first is also the second, if it is given and the second is not."""
+    longest = arguments.limit(timeout, "timeout")
+    if isinstance(start_timeout, Default) and not isinstance(timeout, Default):
+        return longest, longest
+    return longest, arguments.limit(start_timeout, "start_timeout")
+
+
 class SessionOptions(NamedTuple):
     """The arguments of `multiverso.init`, which must equal those of a session that is open already.
 
@@ -41,8 +58,10 @@ class SessionOptions(NamedTuple):
         The rounds that a worker may be ahead of the slowest with ``MV_MODE_STALE``; otherwise 0.
     role : str
         The role of this rank, a key of `ROLES`.
-    timeout : float
-        The seconds that any single call may wait.
+    timeout : float or None
+        The seconds that any single call may wait; None for no limit.
+    start_timeout : float or None
+        The same for waits for ranks of which nothing has been heard.
     comm : object
         The communicator that the caller passed, or None.
     requires_finite : bool
@@ -69,7 +88,8 @@ class SessionOptions(NamedTuple):
     mode: int
     staleness: int
     role: str
-    timeout: float
+    timeout: float | None
+    start_timeout: float | None
     comm: object
     requires_finite: bool
     on_peer_lost: str
@@ -89,6 +109,7 @@ class SessionOptions(NamedTuple):
             "role": self.role,
             "comm": self.comm,
             "timeout": self.timeout,
+            "start_timeout": self.start_timeout,
             "nan_policy": NAN_POLICIES[self.requires_finite],
             "on_peer_lost": self.on_peer_lost,
             "peer_timeout": self.peer_timeout,
@@ -112,6 +133,7 @@ def checked(
     role: object,
     comm: object,
     timeout: object,
+    start_timeout: object,
     nan_policy: object,
     on_peer_lost: object,
     peer_timeout: object,
@@ -138,6 +160,7 @@ def checked(
             "worker, received 'continue'"
         )
         raise ValueError(msg)
+    longest, longest_start = limits(timeout, start_timeout)
     environ = own_environ()
     workers, join = find_worker_range(environ), find_join(environ)
     is_elastic = arguments.flag(elastic, "elastic") or workers is not None or join is not None
@@ -150,7 +173,8 @@ def checked(
         mode=mode,
         staleness=rounds,
         role=arguments.choice(role, "role", ROLES, _FORMER_ROLES),
-        timeout=arguments.seconds(timeout, "timeout"),
+        timeout=longest,
+        start_timeout=longest_start,
         comm=comm,
         requires_finite=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES) == "error",
         on_peer_lost=reaction,

@@ -68,7 +68,7 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
             if session.options != options:
                 raise StateError(_differences(session.options, options))
             return session, False
-        with meeting(options.timeout):
+        with meeting(options.start_timeout):
             session = Session(options)
         _process.session = session
         # The function registered last runs first. This one must run before MPI_Finalize, which the

@@ -362,7 +362,7 @@ class Session:
                 "continues without this rank; in others, all ranks call mv.shutdown()"
             )
             raise StateError(msg)
-        checked.MV_SessionFlush(self.handle, self.options.timeout)
+        checked.MV_SessionFlush(self.handle, -1.0)
         self.leave_with("it called leave()")
 
     def leave_with(self, reason: str) -> None:

@@ -16,11 +16,15 @@ import numpy as np
 from multiverso import api
 from multiverso._extras import MissingExtraError
 from multiverso._session import Session
+from multiverso._session.options import Default
 from multiverso.errors import OperationTimeout
 from multiverso.learn._input import InputError, first_line
 
 #: The attribute of an exception after which all ranks have left the training together.
 _AGREED: Final = "_all_ranks_have_failed"
+
+#: How long ranks of a training wait for each other, unless the program says.
+TIMEOUT: Final = Default(3600.0)
 
 #: Seconds between two turns of a worker in async mode, unless an epoch ends.
 _INTERVAL: Final = 0.2
@@ -79,14 +83,18 @@ def agreement() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def training_session(sync: bool, comm: Any, timeout: float) -> Iterator[Session]:
+def training_session(
+    sync: bool, comm: Any, timeout: float | None, start_timeout: float | None
+) -> Iterator[Session]:
     """Open a session, or use the open one, and close it if all ranks agree on an error.
 
     After any other error, this rank leaves the session at once. Raises InputError in an elastic
     session, whose workers come and go.
     """
     agreed: Exception | None = None
-    with api.session(sync=sync, comm=comm, timeout=timeout) as opened:
+    with api.session(
+        sync=sync, comm=comm, timeout=timeout, start_timeout=start_timeout
+    ) as opened:
         if opened.options.elastic:
             raise InputError("expected a session whose ranks stay, received an elastic one")
         try:
@@ -194,8 +202,10 @@ class Reports:
                 self._wakes.clear()
                 # The turns would hide from the other ranks that this worker hangs.
                 idle = time.monotonic() - self._alive_at
-                if idle > self._session.options.timeout and not self._closed:
-                    text = f"rank {self._session.rank} has trained no batch for {idle:.0f} s"
+                limit = self._session.options.timeout
+                if limit is not None and idle > limit and not self._closed:
+                    rank = self._session.rank
+                    text = f"rank {rank} has trained no batch for {idle:.0f} s; timeout= sets the limit"
                     self._session.leave_with(text)
                     raise OperationTimeout(text)
                 self._turn()

@@ -7,7 +7,9 @@ from typing import Any, Final, NoReturn
 
 from multiverso._commands._argument_types import integer
 from multiverso._extras import BACKENDS
+from multiverso._session.options import START_TIMEOUT
 from multiverso.learn._input import InputError, as_input_error
+from multiverso.learn._messages import TIMEOUT
 from multiverso.learn.algo import WEIGHTS, WIRES
 
 #: A metric, "<" or ">", and a number.
@@ -77,7 +79,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "stop when METRIC (val_loss) has not decreased (<) or increased (>) for N epochs"
     add_option("--early-stopping [METRIC,<|>,]N", text)
     add_option("--target-metric METRIC,<|>,X", "stop when METRIC is below (<) or above (>) X")
-    add_option("--timeout SECONDS", "longest wait for other ranks", 3600.0, type=float)
+    add_option("--timeout SECONDS", "longest wait for other ranks", TIMEOUT, type=float)
+    text = "the same for ranks of which nothing has been heard, unless only --timeout is given"
+    add_option("--start-timeout SECONDS", text, START_TIMEOUT, type=float)
     text = "seed of random numbers; with --synchronous runs of one seed are bitwise identical"
     add_option("--seed N", text, type=count)
     add_option("--checkpoint FOLDER", "save the parameters and the optimizer's state here")

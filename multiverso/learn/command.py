@@ -152,8 +152,10 @@ def _train(parsed: argparse.Namespace) -> None:
     logging.basicConfig(level=parsed.log_level.upper(), format="%(name)s: %(message)s")
     with as_input_error():
         seconds(parsed.timeout, "--timeout")
+        seconds(parsed.start_timeout, "--start-timeout")
     # The manager uses the same session, because it has the same options.
-    with training_session(parsed.synchronous, None, parsed.timeout) as session:
+    limits = parsed.timeout, parsed.start_timeout
+    with training_session(parsed.synchronous, None, *limits) as session:
         with agreement():
             require("multiverso-learn train", **LEARN)
             with as_input_error():
@@ -206,6 +208,7 @@ def _make_manager(
         checkpoint_interval=parsed.checkpoint_interval,
         restore=parsed.restore,
         timeout=parsed.timeout,
+        start_timeout=parsed.start_timeout,
     )
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from multiverso._local.cores import amount
 from multiverso._native import places
-from multiverso._native.arguments import flag, integer, seconds
+from multiverso._native.arguments import flag, integer
 from multiverso._session import Session
+from multiverso._session.options import START_TIMEOUT, limits
 from multiverso.learn._history import History
 from multiverso.learn._input import InputError, as_input_error, names_of
-from multiverso.learn._messages import agreement, share, training_session
+from multiverso.learn._messages import TIMEOUT, agreement, share, training_session
 from multiverso.learn._tables import TrainingTables
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
@@ -68,8 +69,11 @@ class MPIManager:
     restore : path, optional
         A folder with checkpoints of the same model and optimizer. Training resumes after the epoch
         of the last checkpoint. The number of workers may differ.
-    timeout : float, optional
-        The longest time that a rank waits for other ranks at any point, in seconds.
+    timeout : float or None, optional
+        The longest time that a rank waits for other ranks at any point, in seconds, by default an
+        hour; None for no limit.
+    start_timeout : float or None, optional
+        The same for ranks of which nothing has been heard, as in `multiverso.init`.
 
     Attributes
     ----------
@@ -118,7 +122,8 @@ class MPIManager:
         checkpoint: str | Path | None = None,
         checkpoint_interval: int = 1,
         restore: str | Path | None = None,
-        timeout: float = 3600.0,
+        timeout: float | None = TIMEOUT,
+        start_timeout: float | None = START_TIMEOUT,
     ) -> None:
         with as_input_error():
             self.num_epochs = integer(num_epochs, "num_epochs", 1)
@@ -127,7 +132,7 @@ class MPIManager:
             self.synchronous = flag(synchronous, "synchronous")
             self.train_list = names_of(train_list, "train_list")
             self.val_list = [] if val_list is None else names_of(val_list, "val_list")
-            self.timeout = seconds(timeout, "timeout")
+            self.timeout, self.start_timeout = limits(timeout, start_timeout)
         self.comm = comm
         self.data = data
         self.algo = algo
@@ -160,7 +165,8 @@ class MPIManager:
             If a rank is lost or does not respond in time. `PeerLostError` is a RuntimeError, too.
 
         """
-        with training_session(self.synchronous, self.comm, self.timeout) as session:
+        limits_of_waits = self.timeout, self.start_timeout
+        with training_session(self.synchronous, self.comm, *limits_of_waits) as session:
             if session.rank == 0 and self.num_masters > 1:
                 _log.warning(
                     "num_masters (--masters) has no effect: expected 1, received %d; there are no "

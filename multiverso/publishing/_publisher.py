@@ -189,7 +189,8 @@ class Publisher:
         try:
             self._failure = self._jobs[0].result.exception(self._timeout) or self._failure
         except concurrent.futures.TimeoutError:
-            msg = f"a publication to {self._writer.name} took longer than {self._timeout:g} s"
+            limit = f"{self._timeout:g} s; timeout= sets the limit"
+            msg = f"a publication to {self._writer.name} took longer than {limit}"
             raise OperationTimeout(msg) from None
         del self._jobs[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from typing import Any, Final, NamedTuple
@@ -30,15 +31,15 @@ class Place(NamedTuple):
         The number of the session, which is in the names of its files.
     node, nodes : int
         The node, and their number. The first one names the publications.
-    timeout : float
-        How long it waits for the files of the others, in seconds.
+    timeout : float or None
+        How long it waits for the files of the others, in seconds; None for no limit.
 
     """
 
     job: str
     node: int
     nodes: int
-    timeout: float
+    timeout: float | None
 
 
 class Writer:
@@ -185,11 +186,12 @@ class Writer:
 
     def _announce(self, entry: dict[str, Any], is_full: bool) -> None:
         """Name a publication in the folder, when the files of all nodes are there."""
-        deadline = time.monotonic() + self._place.timeout
+        limit = math.inf if self._place.timeout is None else self._place.timeout
+        deadline = time.monotonic() + limit
         for name in entry["files"][1:]:
             while not self._folder.exists(name):
                 if time.monotonic() > deadline:
-                    msg = f"{self.name}: waited {self._place.timeout:g} s for {name}"
+                    msg = f"{self.name}: waited {limit:g} s for {name}; timeout= sets the limit"
                     raise OperationTimeout(msg)
                 time.sleep(_LOOK_SECONDS)
         found = read_latest(self._folder)

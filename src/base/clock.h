@@ -17,6 +17,9 @@ namespace multiverso {
 using Clock = std::chrono::steady_clock;
 using Instant = Clock::time_point;
 
+// A wait of this time has no limit. It is finite, so that sums with it do not overflow the clock.
+inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365 * 100);
+
 // Interrupt asks the caller of a waiting call whether to abort the call. One thread uses it: the
 // thread that makes the call.
 class Interrupt {

@@ -9,13 +9,11 @@
 #include "base/process.h"
 #include "base/start_thread.h"
 #include "base/text.h"
+#include "base/wait_lines.h"
 
 namespace multiverso {
 namespace {
 
-constexpr std::chrono::milliseconds kWarnsAfter{10000};
-// Longer waits could overflow the clock, and then would end at once.
-constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 // The launcher ends the other ranks when this one exits, so they get this time to print the error.
 constexpr std::chrono::milliseconds kGrace{500};
 // The exit code of Python after an exception.
@@ -59,33 +57,37 @@ ExitDeadline::~ExitDeadline() {
 }
 
 void ExitDeadline::Run(std::chrono::milliseconds timeout) {
-  timeout = std::min(timeout, kLongestTimeout);
-  const auto until_warning = std::min(kWarnsAfter, timeout);
-  if (AwaitEnd(until_warning)) return;
-  if (until_warning < timeout) {
-    LogWarning(Describe(until_warning));
-    if (AwaitEnd(timeout - until_warning)) return;
+  timeout = std::min(timeout, kNoLimit);
+  const Instant began = Clock::now();
+  const Instant deadline = began + timeout;
+  WaitLines lines(began);
+  for (;;) {
+    if (AwaitEnd(std::min(deadline, lines.next()))) return;
+    const Instant now = Clock::now();
+    if (now >= deadline) break;
+    LogWarning(Describe(SecondsBetween(began, now)) + LimitText(timeout, kStartTimeoutOption));
+    lines.Postpone(now);
   }
-  const std::string error =
-      StrCat("multiverso: OperationTimeout: ", Describe(timeout),
-             " If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
-             "reason. This process ends\n");
+  const std::string error = StrCat(
+      "multiverso: OperationTimeout: ", Describe(std::chrono::duration<double>(timeout).count()),
+      LimitAdvice(kStartTimeoutOption),
+      ". If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
+      "reason. This process ends\n");
   std::fputs(error.c_str(), stderr);
   std::this_thread::sleep_for(kGrace);
   // Exit handlers must not run, since that of MPI would wait too.
   std::_Exit(kExitCode);
 }
 
-bool ExitDeadline::AwaitEnd(std::chrono::milliseconds time) {
+bool ExitDeadline::AwaitEnd(Instant until) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, time, [this] { return has_ended_; });
+  return changed_.wait_until(lock, until, [this] { return has_ended_; });
 }
 
-std::string ExitDeadline::Describe(std::chrono::milliseconds waited) const {
-  return StrCat(ThisRank(), ": ", call_, " has not returned within ",
-                std::chrono::duration<double>(waited).count(),
-                " s. The usual cause is a rank that has not made this call: one that does not "
-                "print this.");
+std::string ExitDeadline::Describe(double seconds) const {
+  return StrCat(ThisRank(), ": ", call_, " has not returned within ", TimeText(seconds),
+                ". The usual cause is a rank that has not made this call: one that does not print "
+                "this");
 }
 
 }  // namespace multiverso

@@ -8,9 +8,11 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
+
 namespace multiverso {
 
-// While the object lives, a thread warns after 10 s that the process waits in `call`, and after
+// While the object lives, a thread logs that the process waits in `call` (WaitLines), and after
 // `timeout` prints an error and ends the process with exit code 1. The launcher then ends the job.
 class ExitDeadline {
  public:
@@ -21,9 +23,9 @@ class ExitDeadline {
 
  private:
   void Run(std::chrono::milliseconds timeout);
-  // Waits for the end of the call. Returns false if `time` has passed before.
-  bool AwaitEnd(std::chrono::milliseconds time);
-  std::string Describe(std::chrono::milliseconds waited) const;
+  // Waits for the end of the call. Returns false if it has not ended by then.
+  bool AwaitEnd(Instant until);
+  std::string Describe(double seconds) const;
 
   std::string call_;
   std::mutex mutex_;

@@ -1,13 +1,17 @@
 // Guard: runs the body of a C API function, and converts its status or exception to a result in C.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "multiverso/constants.h"
 
 namespace multiverso::c_api {
 
@@ -35,6 +39,11 @@ Status CheckStruct(const Struct* argument, const char* name) {
 // Returns ValueError unless `path` is a path: not null, not empty, and no address such as
 // "s3://bucket/run", whose scheme would become the name of a folder here.
 Status CheckPath(const char* path, const char* what);
+// Returns the length of a wait in milliseconds or MV_NO_LIMIT.
+inline std::chrono::milliseconds LimitOf(int64_t milliseconds) {
+  return milliseconds == MV_NO_LIMIT ? kNoLimit
+                                     : std::min(std::chrono::milliseconds(milliseconds), kNoLimit);
+}
 
 // Runs `body`, which returns a Status, and reports the status or the exception that `body` throws.
 template <class Body>

@@ -21,6 +21,7 @@ using multiverso::Code;
 using multiverso::ExitDeadline;
 using multiverso::Status;
 using multiverso::c_api::Guard;
+using multiverso::c_api::LimitOf;
 
 // The deadline of MV_ExitDeadlineBegin. It is never destroyed at exit, since the exit of a process
 // may be what has the deadline.
@@ -120,11 +121,13 @@ const char* MV_CheckLuaHook(void* argument) {
 int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
   return Guard([&]() -> Status {
     if (call == nullptr) return Status(Code::kValue, "MV_ExitDeadlineBegin: received null");
-    if (timeout_ms < 1) {
-      return Status(Code::kValue,
-                    multiverso::StrCat("timeout_ms: expected 1 or more, received ", timeout_ms));
+    if (timeout_ms < 1 && timeout_ms != MV_NO_LIMIT) {
+      return Status(
+          Code::kValue,
+          multiverso::StrCat("timeout_ms: expected 1 or more, or -1 for no limit, received ",
+                             timeout_ms));
     }
-    auto begun = std::make_unique<ExitDeadline>(call, std::chrono::milliseconds(timeout_ms));
+    auto begun = std::make_unique<ExitDeadline>(call, LimitOf(timeout_ms));
     ExitDeadline* none = nullptr;
     if (!exit_deadline.compare_exchange_strong(none, begun.get())) {
       return Status(Code::kState, "another call has a deadline");
@@ -135,9 +138,7 @@ int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
 }
 
 int32_t MV_ExitMeet(int64_t timeout_ms) {
-  return Guard([&] {
-    return multiverso::MpiCommunicator::MeetAtExit(std::chrono::milliseconds(timeout_ms));
-  });
+  return Guard([&] { return multiverso::MpiCommunicator::MeetAtExit(LimitOf(timeout_ms)); });
 }
 
 int32_t MV_ExitDeadlineEnd(void) {

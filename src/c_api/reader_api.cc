@@ -18,9 +18,6 @@ namespace {
 
 // How long a read may be disturbed by writers.
 constexpr auto kReadTimeout = std::chrono::seconds(30);
-// A longer wait is one of this length, practically for ever, so that its deadline does not
-// overflow.
-constexpr int64_t kLongestWaitMs = int64_t{365} * 24 * 3600 * 1000;
 
 using ReaderHandles = HandleTable<MV_Reader, JobReader>;
 
@@ -77,11 +74,11 @@ int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const cha
 int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int64_t* published,
                       int64_t* step) {
   return Readers().With(reader, [&](JobReader* used) -> Status {
-    if (published == nullptr || step == nullptr || version < 0 || timeout_ms < 0) {
+    if (published == nullptr || step == nullptr || version < 0 ||
+        (timeout_ms < 0 && timeout_ms != MV_NO_LIMIT)) {
       return Status(Code::kValue, "MV_ReaderWait: expected a version, a timeout and results");
     }
-    const Instant deadline =
-        Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kLongestWaitMs));
+    const Instant deadline = Clock::now() + LimitOf(timeout_ms);
     return RunCall([&](Interrupt* interrupt) {
       uint64_t last = 0;
       const Status status = used->Wait(static_cast<uint64_t>(version), &last, step,

@@ -28,9 +28,20 @@ Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most,
   return Status(Code::kValue, StrCat(name, ": expected ", meanings, ", received ", value));
 }
 
-Status CheckMilliseconds(const char* name, int64_t value) {
-  constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;  // practically forever
-  return CheckRange(name, value, 1, kYear, StrCat("1 to ", kYear));
+constexpr int64_t kDefaultTimeoutMs = int64_t{30} * 60 * 1000;
+constexpr int64_t kDefaultStartTimeoutMs = int64_t{120} * 1000;
+
+Status CheckMilliseconds(const char* name, int64_t value, bool may_be_unlimited = true) {
+  if (may_be_unlimited && value == MV_NO_LIMIT) return Status::Ok();
+  constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;
+  return CheckRange(name, value, 1, kYear,
+                    StrCat("1 to ", kYear, may_be_unlimited ? ", or -1 for no limit" : ""));
+}
+
+std::chrono::milliseconds StartTimeoutOf(const MV_SessionOptions& options) {
+  if (options.start_timeout_ms != 0) return LimitOf(options.start_timeout_ms);
+  const bool is_default = options.timeout_ms == kDefaultTimeoutMs;
+  return LimitOf(is_default ? kDefaultStartTimeoutMs : options.timeout_ms);
 }
 
 Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session) {
@@ -79,7 +90,11 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
     return Status(Code::kValue, "join: expected elastic to be 1, received 0");
   }
   MV_RETURN_IF_NOT_OK(CheckMilliseconds("timeout_ms", options->timeout_ms));
-  return CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms);
+  if (options->start_timeout_ms != 0) {
+    MV_RETURN_IF_NOT_OK(CheckMilliseconds("start_timeout_ms", options->start_timeout_ms));
+  }
+  return CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms,
+                           /*may_be_unlimited=*/false);
 }
 
 Result<std::unique_ptr<Transport>> OpenOver(Result<std::unique_ptr<Communicator>> communicator) {
@@ -93,8 +108,7 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
       return std::unique_ptr<Transport>(std::make_unique<SingleTransport>());
     case MV_TRANSPORT_MPI:
       return OpenOver(MpiCommunicator::Open(options.mpi_path == nullptr ? "" : options.mpi_path,
-                                            options.mpi_comm,
-                                            std::chrono::milliseconds(options.timeout_ms)));
+                                            options.mpi_comm, StartTimeoutOf(options)));
     case MV_TRANSPORT_LOCAL:
       return OpenOver(
           SocketCommunicator::Open(LocalJob{options.job_name == nullptr ? "" : options.job_name,
@@ -134,7 +148,7 @@ int32_t MV_SessionOptionsInit(MV_SessionOptions* options) {
     if (options == nullptr) return Status(Code::kValue, "MV_SessionOptionsInit: received null");
     *options = MV_SessionOptions{};
     options->struct_size = sizeof(MV_SessionOptions);
-    options->timeout_ms = 120000;
+    options->timeout_ms = kDefaultTimeoutMs;
     options->peer_timeout_ms = 30000;
     return Status::Ok();
   });
@@ -156,7 +170,8 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.role = static_cast<Role>(options->role);
     wanted.on_loss = static_cast<OnLoss>(options->on_loss);
     if (options->name != nullptr) wanted.name = options->name;
-    wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
+    wanted.timeout = LimitOf(options->timeout_ms);
+    wanted.start_timeout = StartTimeoutOf(*options);
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     const SessionOpening opening;
     if (options->join != nullptr) {

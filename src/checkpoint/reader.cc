@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "base/wait_lines.h"
 #include "shard/key_hash.h"
 
 namespace multiverso {
@@ -15,7 +16,7 @@ namespace {
 Status CheckLimit(const WaitLimit& limit, const std::string& path) {
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
-    return Status(Code::kTimeout, StrCat(path, ": reading took too long"));
+    return Status(Code::kTimeout, StrCat(path, ": reading took too long", LimitAdvice()));
   }
   return limit.Check(now);
 }

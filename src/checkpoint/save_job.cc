@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/start_thread.h"
 #include "base/text.h"
+#include "base/wait_lines.h"
 #include "base/without_signals.h"
 #include "checkpoint/data_file.h"
 #include "checkpoint/reader.h"
@@ -72,7 +73,8 @@ Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& l
   while (!changed_.wait_until(guard, limit.NextCheck(Clock::now()), [&] { return *done; })) {
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+      return Status(Code::kTimeout,
+                    StrCat(plan_.saving, ": writing the checkpoint took too long", LimitAdvice()));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
@@ -118,7 +120,8 @@ Status SaveJob::CheckMayContinue() const {
     return Status(Code::kAborted, StrCat(plan_.saving, ": the save was aborted"));
   }
   if (Clock::now() < plan_.deadline) return Status::Ok();
-  return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+  return Status(Code::kTimeout,
+                StrCat(plan_.saving, ": writing the checkpoint took too long", LimitAdvice()));
 }
 
 Status SaveJob::WriteFile() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/wait_lines.h"
 namespace multiverso {
 namespace {
 
@@ -128,8 +129,10 @@ Status Rounds::GetComplete(const Request& request, const WaitLimit& limit) {
     if (read.ok() && !sum_->HasBegun(rounds)) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout,
-                    "no consistent state to read: other workers applied rounds without a pause");
+      return Status(
+          Code::kTimeout,
+          StrCat("no consistent state to read: other workers applied rounds without a pause",
+                 LimitAdvice()));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }

@@ -385,10 +385,13 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     return AbortWithMismatch(ticks(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
   }
   const Instant now = Clock::now();
-  if (now >= limit.deadline) {
-    return watch_.AbortLate(StrCat(" in ", here, ","),
-                            StrCat(NameRanks(late), ", which did not join it"),
-                            late.empty() ? -1 : late[0]);
+  const bool is_over = now >= limit.deadline;
+  if (is_over || watch_.IsLineDue(now)) {
+    const PeerWatch::Late whom{StrCat(" in ", here, ","),
+                               StrCat(NameRanks(late), ", which did not join it"),
+                               late.empty() ? -1 : late[0]};
+    if (is_over) return watch_.AbortTimedOut(whom);
+    watch_.LogLate(whom, limit.deadline);
   }
   return limit.Check(now);
 }

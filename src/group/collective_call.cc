@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "group/join_lock.h"
+#include "group/peer_watch.h"
 #include "memory/futex.h"
 #include "memory/segment.h"
 
@@ -103,6 +104,8 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
   const auto is_over = [&] {
     return NumberOf(calls().over.load(std::memory_order_acquire)) >= number;
   };
+  PeerWatch watch(&context_->members(), context_->peers(), context_->state());
+  watch.Begin();
   while (!is_over()) {
     const Instant until = limit.NextCheck(Clock::now());
     if (WaitForWord(&calls().changes, &calls().sleepers, until, is_over,
@@ -122,10 +125,13 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
     }
     if (remaining == 0) PublishEnd(&calls(), number, sequence);
     const Instant now = Clock::now();
-    if (now >= limit.deadline && !is_over()) {
-      return Status(Code::kTimeout,
-                    StrCat("rank ", context_->members().rank(), " waited for the end of ",
-                           NameOf(kind_), ", which others began before it joined"));
+    const bool is_timeout = now >= limit.deadline;
+    if ((is_timeout || watch.IsLineDue(now)) && !is_over()) {
+      const PeerWatch::Late whom{"",
+                                 StrCat("the end of ", number == number_ ? NameOf(kind_) : "a call",
+                                        ", which others began before it joined")};
+      if (is_timeout) return watch.TimedOut(whom);
+      watch.LogLate(whom, limit.deadline);
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }

@@ -185,7 +185,11 @@ void ControlChannel::AnswerLateRanks(const ControlMessage& question) {
   for (const int32_t rank : members_->node_ranks()) {
     if (question.group != kWorldGroup && !members_->is_worker(rank)) continue;
     const auto& sequence = memory_->slot(rank).groups[question.group].sequence;
-    if (sequence.load(std::memory_order_acquire) < question.sequence) AppendRaw(rank, &bytes);
+    if (sequence.load(std::memory_order_acquire) >= question.sequence) continue;
+    LateRank late;
+    late.rank = rank;
+    CopyText(late.last_call, peers_->LastCallOf(rank));
+    AppendRaw(late, &bytes);
   }
   (void)messenger_->Post(question.sender, kAnswerTag, std::move(bytes));
 }
@@ -345,7 +349,8 @@ LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
 }
 
 bool ControlChannel::CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry) {
-  const int64_t max_bytes = FrameBytes<LateRanksHeader>() + members_->size() * int64_t{4};
+  const int64_t max_bytes =
+      FrameBytes<LateRanksHeader>() + members_->size() * int64_t{sizeof(LateRank)};
   messenger_->Advance();
   for (bool got = true; got;) {
     std::string bytes;
@@ -363,8 +368,9 @@ bool ControlChannel::CollectAnswers(int group, uint64_t sequence, LateInquiry* i
     const auto found = std::find(unanswered.begin(), unanswered.end(), answer.node);
     if (found == unanswered.end()) continue;
     unanswered.erase(found);
-    for (int32_t rank = 0; reader.Read(&rank);) {
-      if (rank >= 0 && rank < members_->size()) inquiry->late_ranks.push_back(rank);
+    for (LateRank late; reader.Read(&late);) {
+      if (late.rank < 0 || late.rank >= members_->size()) continue;
+      inquiry->late_ranks.emplace(late.rank, TextOf(late.last_call));
     }
   }
   return inquiry->unanswered_nodes.empty();

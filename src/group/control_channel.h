@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,7 +33,7 @@ namespace multiverso {
 // A question for the ranks that have not begun a collective, with the answers received so far.
 struct LateInquiry {
   std::vector<int> unanswered_nodes;
-  std::vector<int> late_ranks;
+  std::map<int, std::string> late_ranks;  // with their last calls
   Instant deadline;
 };
 

@@ -32,11 +32,15 @@ struct ControlMessage {
   char text[512] = {};
 };
 
-// The header of an answer to kLateQuestion. The late ranks, of 4 bytes each, follow the header.
+// The header of an answer to kLateQuestion. The late ranks follow the header.
 struct LateRanksHeader {
   int32_t node;
   int32_t group;
   uint64_t sequence;
+};
+struct LateRank {
+  int32_t rank = -1;
+  char last_call[124] = {};  // for messages; may be cut
 };
 
 // Returns a message of this rank about `rank`.

@@ -97,7 +97,7 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
 
 void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   (void)MV_FAILPOINT("group.begin");
-  watch_.Begin();
+  watch_.Begin(kind == CollectiveKind::kOpen ? kStartTimeoutOption : kTimeoutOption);
   // In an aborted session, no rank will wait for this rank. But ranks that have not noticed the
   // abort may still be reading its slots, so this rank must not write into them.
   was_refused_ = state_->IsAborted() || !state_->CheckNotExcluded().ok();
@@ -167,10 +167,12 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
     MV_RETURN_IF_NOT_OK(lost);
     MV_RETURN_IF_NOT_OK(CheckOtherGroups(late));
     const Instant now = Clock::now();
-    std::string late_text;
-    int first = -1;
-    if (now >= limit.deadline && DescribeLate(&late_text, &first)) {
-      return watch_.AbortLate(StrCat(" in ", NameOf(OwnKind())), late_text, first);
+    const bool is_over = now >= limit.deadline;
+    PeerWatch::Late whom;
+    if ((is_over || watch_.IsLineDue(now)) && DescribeLate(&whom)) {
+      if (is_over) return watch_.AbortTimedOut(whom);
+      watch_.LogLate(whom, limit.deadline);
+      inquiry_.reset();
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
@@ -220,12 +222,14 @@ std::vector<int> Group::LateMembers(bool only_here) const {
   return late;
 }
 
-bool Group::DescribeLate(std::string* text, int* first) {
+bool Group::DescribeLate(PeerWatch::Late* whom) {
+  whom->call = StrCat(" in ", NameOf(OwnKind()));
+  std::string* const text = &whom->awaited;
   std::vector<int> late = LateMembers(/*only_here=*/true);
   if (spans_nodes()) {
     if (!inquiry_.has_value()) inquiry_ = channel_->RequestLateRanks(index_, sequence_);
     const bool all_answered = channel_->CollectAnswers(index_, sequence_, &*inquiry_);
-    late.insert(late.end(), inquiry_->late_ranks.begin(), inquiry_->late_ranks.end());
+    for (const auto& [rank, last_call] : inquiry_->late_ranks) late.push_back(rank);
     // If no rank is late, the last one has just begun and its node's contribution is in flight.
     if ((!all_answered || late.empty()) && Clock::now() < inquiry_->deadline) {
       std::this_thread::sleep_for(kLongestNap);
@@ -239,7 +243,8 @@ bool Group::DescribeLate(std::string* text, int* first) {
   }
   if (!late.empty()) {
     *text += StrCat(text->empty() ? "" : ", and for ", NameRanks(late), ", which did not call it");
-    *first = late.front();
+    whom->first = late.front();
+    if (inquiry_.has_value()) whom->last_call = inquiry_->late_ranks[late.front()];
   } else if (text->empty()) {
     *text = "the end of the call, which all ranks have begun";
   }

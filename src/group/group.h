@@ -115,9 +115,9 @@ class Group {
   // Does the leader's part of the collective. Returns ok when the collective is complete, or
   // pending if it is not complete at `until`.
   Status ExchangeAsLeader(Instant until, Attachment* attachment);
-  // Sets *text to the late ranks and the nodes that do not answer, and *first to the first late
-  // rank if there is one. Returns false while answers from other nodes are outstanding.
-  bool DescribeLate(std::string* text, int* first);
+  // Sets *whom to the late ranks and the nodes that do not answer. Returns false while answers from
+  // other nodes are outstanding.
+  bool DescribeLate(PeerWatch::Late* whom);
   // Returns ok while the last messages of the lost rank may still arrive, since they may complete
   // the collective, and then PeerLost.
   Status CheckLost(int rank, const std::string& consequence = "");

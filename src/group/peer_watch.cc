@@ -1,5 +1,6 @@
 #include "group/peer_watch.h"
 
+#include "base/log.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -24,18 +25,28 @@ Status PeerWatch::Lost(const std::vector<int>& ranks, const std::string& where,
   return state_->ReportLost(last, StrCat(ends, where, peers_->Trace(last), consequence));
 }
 
-Status PeerWatch::Late(const std::string& call, const std::string& awaited, int first) const {
-  const Status timeout(
-      Code::kTimeout,
-      StrCat("rank ", members_->rank(), " waited ", TimeText(SecondsBetween(began_, Clock::now())),
-             call, " for ", awaited, first < 0 ? "" : peers_->Trace(first)));
-  return first < 0 ? timeout : peers_->About(first, timeout);
+std::string PeerWatch::Describe(const char* waited, const Late& late) const {
+  return StrCat("rank ", members_->rank(), " ", waited, " ",
+                TimeText(SecondsBetween(began_, Clock::now())), late.call, " for ", late.awaited,
+                late.first < 0 ? "" : peers_->Trace(late.first, late.last_call));
 }
 
-Status PeerWatch::AbortLate(const std::string& call, const std::string& awaited, int first) const {
-  Status timeout = Late(call, awaited, first);
+Status PeerWatch::TimedOut(const Late& late) const {
+  const Status timeout(Code::kTimeout, Describe("waited", late) + LimitAdvice(option_));
+  return late.first < 0 ? timeout : peers_->About(late.first, timeout);
+}
+
+Status PeerWatch::AbortTimedOut(const Late& late) const {
+  Status timeout = TimedOut(late);
   state_->Abort(timeout);
   return timeout;
+}
+
+void PeerWatch::LogLate(const Late& late, Instant deadline) {
+  // Another rank or thread that logs the same may end its wait sooner, so this one asks again soon.
+  lines_.Postpone(Clock::now(), WaitLines::kFirst);
+  if (!peers_->TakeLineAbout(late.first < 0 ? members_->rank() : late.first)) return;
+  LogWarning(Describe("has waited", late) + LimitText(deadline - began_, option_));
 }
 
 }  // namespace multiverso

@@ -1,5 +1,6 @@
-// PeerWatch: how a waiting call fails because of other ranks. It has the text about a lost rank and
-// about a late one, and it knows how long the last messages of a lost rank may take.
+// PeerWatch: what a waiting call says about other ranks, and how it fails because of them. It has
+// the text about a lost rank and about a late one, and it knows how long the last messages of a
+// lost rank may take.
 #pragma once
 
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/wait_lines.h"
 #include "group/session_state.h"
 #include "liveness/peer_status.h"
 #include "node/membership.h"
@@ -21,9 +23,11 @@ class PeerWatch {
   PeerWatch(const Membership* members, const PeerStatus* peers, SessionState* state)
       : members_(members), peers_(peers), state_(state) {}
 
-  // Begins a wait.
-  void Begin() {
+  // Begins a wait, whose limit that option sets.
+  void Begin(const char* option = kTimeoutOption) {
     began_ = Clock::now();
+    lines_ = WaitLines(began_);
+    option_ = option;
     loss_noticed_.reset();
   }
 
@@ -39,18 +43,35 @@ class PeerWatch {
   // of each of `ranks`, `where`, the known facts about the last of them, and `consequence`.
   Status Lost(const std::vector<int>& ranks, const std::string& where,
               const std::string& consequence = "") const;
-  // Returns a timeout, whose text is how long this rank has waited, `call` and `awaited`, and the
-  // known facts about rank `first`, unless it is -1.
-  Status Late(const std::string& call, const std::string& awaited, int first) const;
-  // Aborts the session with the timeout that Late returns, since ranks that come later would wait
-  // for this rank, and returns it.
-  Status AbortLate(const std::string& call, const std::string& awaited, int first) const;
+
+  // Whom a call waits for: the end of a sentence about this rank.
+  struct Late {
+    std::string call;     // such as " in barrier"
+    std::string awaited;  // such as "rank 0, which did not call it"
+    int first = -1;       // the rank about which the text has the known facts, or -1
+    // The last call of that rank, if it is on another node and has told it.
+    std::string last_call{};
+  };
+  // Returns a timeout, whose text is how long this rank has waited, and for whom.
+  Status TimedOut(const Late& late) const;
+  // Aborts the session with that timeout, since ranks that come later would wait for this rank, and
+  // returns it.
+  Status AbortTimedOut(const Late& late) const;
+  // Returns whether a call that waits at `now` should log for whom it waits (LogLate).
+  bool IsLineDue(Instant now) { return lines_.IsDue(now); }
+  // Logs for whom this rank waits, until `deadline`, unless a rank of this node has logged a line
+  // about the same rank recently.
+  void LogLate(const Late& late, Instant deadline);
 
  private:
+  std::string Describe(const char* waited, const Late& late) const;
+
   const Membership* members_;
   const PeerStatus* peers_;
   SessionState* state_;
   Instant began_{};
+  WaitLines lines_;
+  const char* option_ = kTimeoutOption;
   std::optional<Instant> loss_noticed_;
 };
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "base/wait_lines.h"
 #include "node/node_snapshot.h"
 
 namespace multiverso {
@@ -256,9 +257,9 @@ Status PeerStatus::About(int rank, const Status& error) const {
   return error.About(std::move(peer));
 }
 
-std::string PeerStatus::Facts(int rank) const {
+std::string PeerStatus::Facts(int rank, const std::string& last_call) const {
   std::string text = StrCat("on ", members_->host_of(rank));
-  const std::string last = LastCallOf(rank);
+  const std::string last = members_->is_local(rank) ? LastCallOf(rank) : last_call;
   if (!last.empty()) text += StrCat("; its last call: ", last);
   const double silent_for = SilentFor(rank);
   if (silent_for > 0) text += StrCat("; last heard of ", TimeText(silent_for), " ago");
@@ -266,7 +267,19 @@ std::string PeerStatus::Facts(int rank) const {
   return checkpoint.empty() ? text : StrCat(text, "; last checkpoint: ", checkpoint);
 }
 
-std::string PeerStatus::Trace(int rank) const { return StrCat(" (", Facts(rank), ")"); }
+std::string PeerStatus::Trace(int rank, const std::string& last_call) const {
+  return StrCat(" (", Facts(rank, last_call), ")");
+}
+
+bool PeerStatus::TakeLineAbout(int rank) const {
+  // A wait asks again after kEvery, a little less than which has then passed since its last line.
+  constexpr std::chrono::nanoseconds kApart = WaitLines::kEvery - std::chrono::seconds(1);
+  std::atomic<int64_t>& logged = memory_->slot(rank).lateness_logged;
+  int64_t last = logged.load(std::memory_order_relaxed);
+  const int64_t now = NanosecondsNow();
+  if (last != 0 && now - last < kApart.count()) return false;
+  return logged.compare_exchange_strong(last, now);
+}
 
 void PeerStatus::LogLastCalls(int rank) const {
   if (!members_->is_local(rank) || memory_->slot(rank).calls_logged.exchange(1) != 0) return;

@@ -115,8 +115,15 @@ class PeerStatus final : public OwnerProbe {
   Status About(int rank, const Status& error) const;
   // Returns the known facts for an error message: host, last call, time since the last heartbeat,
   // last checkpoint.
-  std::string Facts(int rank) const;
-  std::string Trace(int rank) const;  // Facts in parentheses, to follow the rank's name
+  // `last_call` is that of a rank of another node, if it has told it.
+  std::string Facts(int rank, const std::string& last_call = "") const;
+  // Returns Facts in parentheses, to follow the rank's name.
+  std::string Trace(int rank, const std::string& last_call = "") const;
+  // Returns the last call of a rank of this node, or "".
+  std::string LastCallOf(int rank) const;
+  // Returns whether the caller logs a line that names this rank as late: at most one thread of this
+  // node does in the time WaitLines::kEvery.
+  bool TakeLineAbout(int rank) const;
   // Logs the last calls of a lost rank if it is a rank of this node, once for all ranks here.
   void LogLastCalls(int rank) const;
 
@@ -128,7 +135,6 @@ class PeerStatus final : public OwnerProbe {
   void Fence(int rank) const;
   // Returns how a rank of this node was lost.
   std::string EndHere(int rank) const;
-  std::string LastCallOf(int rank) const;
   std::string LastCheckpoint() const;
 
   const NodeMemory* memory_;

@@ -20,9 +20,9 @@ constexpr int kGroups = 3;
 constexpr int kSpanningGroups = 2;  // the first groups, whose members may be on several nodes
 
 // What this node knows about one rank of the session. A rank of this node writes its own slot;
-// other ranks of the node set only its `state` (to kDied), excluded_by, ended_at, calls_logged and
-// silence_logged. They write the slot of a rank of another node, from messages and connections
-// (PeerStatus).
+// other ranks of the node set only its `state` (to kDied), excluded_by, ended_at, calls_logged,
+// silence_logged and lateness_logged. They write the slot of a rank of another node, from messages
+// and connections (PeerStatus).
 struct alignas(64) RankSlot {
   enum State : uint32_t {
     kAbsent = 0,  // not joined yet; also an alive or closed rank of another node
@@ -47,6 +47,7 @@ struct alignas(64) RankSlot {
   std::atomic<uint32_t> was_told;        // of another node: whether it was told of its exclusion
   // In nanoseconds of Clock; 0 before the first, and after the last of a rank of another node.
   std::atomic<int64_t> last_heartbeat;
+  std::atomic<int64_t> lateness_logged;  // when a line last named the rank as late; 0 for never
   char reason[256];  // why the rank left or, on another node, died; written before its state
   // When another rank of the node has killed its process, in nanoseconds of Clock, or 0.
   std::atomic<int64_t> ended_at;

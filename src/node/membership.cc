@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "node/place.h"
@@ -45,8 +46,12 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
     return MismatchOf("checkpoints", name(first), rank, name(other));
   }
   if (first.timeout_ms != other.timeout_ms) {
-    return MismatchOf("timeout", StrCat(first.timeout_ms, " ms"), rank,
-                      StrCat(other.timeout_ms, " ms"));
+    return MismatchOf("timeout", MillisecondsText(first.timeout_ms), rank,
+                      MillisecondsText(other.timeout_ms));
+  }
+  if (first.start_timeout_ms != other.start_timeout_ms) {
+    return MismatchOf("start_timeout", MillisecondsText(first.start_timeout_ms), rank,
+                      MillisecondsText(other.start_timeout_ms));
   }
   if (std::strcmp(first.name, other.name) != 0) {
     const auto quoted = [](const Hello& hello) { return StrCat("'", hello.name, "'"); };
@@ -60,6 +65,10 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
 }
 
 }  // namespace
+
+std::string MillisecondsText(int64_t milliseconds) {
+  return milliseconds == kNoLimit.count() ? "no limit" : StrCat(milliseconds, " ms");
+}
 
 std::string NameOfMode(int mode, int64_t staleness) {
   if (mode == MV_MODE_ASYNC) return "async";

@@ -38,6 +38,7 @@ struct Hello {
   int32_t on_loss = 0;  // an OnLoss
   int64_t staleness = 0;
   int64_t timeout_ms = 0;
+  int64_t start_timeout_ms = 0;
   int64_t peer_timeout_ms = 0;  // 0 for the default
   uint64_t session = 0;         // a random number; that of rank 0 identifies the session
   int64_t pid = 0;
@@ -68,6 +69,8 @@ struct ElasticSession {
   const std::atomic<int32_t>* joined = nullptr;  // outlives the membership
 };
 
+// Returns a timeout for messages, such as "500 ms".
+std::string MillisecondsText(int64_t milliseconds);
 // Returns the name of a consistency mode, MV_MODE_..., for messages.
 std::string NameOfMode(int mode, int64_t staleness);
 

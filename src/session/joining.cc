@@ -86,8 +86,8 @@ Status Joining::CheckOptions() const {
                   NameOfMode(mode, options_.mode.staleness));
   }
   if (session.timeout_ms != options_.timeout.count()) {
-    return differ("timeout", StrCat(session.timeout_ms, " ms"),
-                  StrCat(options_.timeout.count(), " ms"));
+    return differ("timeout", MillisecondsText(session.timeout_ms),
+                  MillisecondsText(options_.timeout.count()));
   }
   if (session.peer_timeout_ms != options_.peer_timeout.count()) {
     return differ("peer_timeout", StrCat(session.peer_timeout_ms, " ms"),
@@ -138,7 +138,7 @@ Status Joining::TakeRank() {
 }
 
 Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
-  const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.timeout, interrupt);
+  const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.start_timeout, interrupt);
   MV_RETURN_IF_NOT_OK(FindSession());
   MV_RETURN_IF_NOT_OK(CheckOptions());
   {

@@ -29,7 +29,10 @@ struct SessionOptions {
   ModeOptions mode;
   Role role = Role::kAll;
   OnLoss on_loss = OnLoss::kFail;
-  std::chrono::milliseconds timeout{120000};
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // of a call
+  // Of waits for ranks of which nothing has been heard: in the opening, and at the end of the
+  // process.
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(2);
   std::chrono::milliseconds peer_timeout{30000};
   std::string name;                       // by which readers find the session; empty for none
   bool is_elastic = false;                // whether ranks may join later

@@ -63,7 +63,7 @@ class Opening {
 };
 
 Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
-  const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.timeout, interrupt);
+  const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.start_timeout, interrupt);
   MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
   if (interrupt != nullptr) {
     // The other ranks, which have joined, would otherwise wait for this rank.
@@ -131,6 +131,7 @@ Status Opening::MakeHello(std::string* bytes) const {
   hello.role = static_cast<int32_t>(options_.role);
   hello.on_loss = static_cast<int32_t>(options_.on_loss);
   hello.timeout_ms = options_.timeout.count();
+  hello.start_timeout_ms = options_.start_timeout.count();
   CopyText(hello.name, options_.name);
   hello.pid = ProcessId();
   hello.elastic = options_.is_elastic ? 1 : 0;

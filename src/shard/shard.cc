@@ -1,10 +1,12 @@
 #include "shard/shard.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/wait_lines.h"
 #include "memory/futex.h"
 
 namespace multiverso {
@@ -30,6 +32,11 @@ std::string Shard::NameRows(int64_t stripe) const {
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
+  const auto holder = [&] {
+    return StrCat("the lock of ", NameRows(stripe), " is held by local rank ", lock->Holder(),
+                  ", which is alive but makes no progress");
+  };
+  std::optional<WaitLines> lines;
   for (;;) {
     const Instant until = limit.NextCheck(Clock::now());
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
@@ -51,10 +58,15 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
     }
     const Instant now = Clock::now();
     if (now >= limit.deadline) break;
+    if (!lines.has_value()) lines.emplace(now);
+    if (lines->IsDue(now)) {
+      lines->Postpone(now);
+      LogWarning(StrCat("local rank ", user_.local_rank, " waits: ", holder(),
+                        LimitText(limit.deadline - now)));
+    }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  return Status(Code::kTimeout, StrCat("the lock of ", NameRows(stripe), " is held by local rank ",
-                                       lock->Holder(), ", which is alive but makes no progress"));
+  return Status(Code::kTimeout, holder() + LimitAdvice());
 }
 
 Status Shard::RecoverStripes(const WaitLimit& limit) const {

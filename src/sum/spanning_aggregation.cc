@@ -214,11 +214,16 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
       backoff.Reset();
       continue;
     }
-    if (now >= limit.deadline) {
+    const bool is_over = now >= limit.deadline;
+    if (is_over || watch_.IsLineDue(now)) {
       const std::vector<int> awaited = sum_->Awaited();
-      if (awaited.empty()) return watch_.AbortLate(" in aggregate", "its messages to leave", -1);
-      return watch_.AbortLate(" in aggregate", StrCat("the sums of ", NameRanks(awaited)),
-                              awaited[0]);
+      PeerWatch::Late whom{" in aggregate", "its messages to leave"};
+      if (!awaited.empty()) {
+        whom.awaited = StrCat("the sums of ", NameRanks(awaited));
+        whom.first = awaited[0];
+      }
+      if (is_over) return watch_.AbortTimedOut(whom);
+      watch_.LogLate(whom, limit.deadline);
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     const auto nap = backoff.Next(now, kEager);

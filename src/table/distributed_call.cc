@@ -239,7 +239,12 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
       backoff_.Reset();
     } else {
       counts_.waiting += now - last;
-      if (now >= limit.deadline) return TimeoutStatus();
+      if (now >= limit.deadline) return watch_.TimedOut(Unanswered(""));
+      if (!remote.ok() && watch_.IsLineDue(now)) {
+        const std::string call =
+            StrCat(" in ", NameOf(request_.kind), " of table '", table_shard_->spec().name, "'");
+        watch_.LogLate(Unanswered(call), limit.deadline);
+      }
       if (now >= last_check_ + WaitLimit::kCheckInterval) {
         last_check_ = now;
         MV_RETURN_IF_NOT_OK(CheckServers());
@@ -296,13 +301,15 @@ Status DistributedCall::CheckRound() {
   return Status::Ok();
 }
 
-Status DistributedCall::TimeoutStatus() const {
+PeerWatch::Late DistributedCall::Unanswered(const std::string& call) const {
   std::vector<int> unanswered;
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (!answered_[i]) unanswered.push_back(pipelines_[i].server());
   }
-  return watch_.Late("", StrCat(NameRanks(unanswered), " to answer"),
-                     unanswered.empty() ? -1 : unanswered[0]);
+  const std::string round =
+      request_.rounds == 0 ? "" : StrCat(", once all workers have made ", request_.rounds, " adds");
+  return PeerWatch::Late{call, StrCat(NameRanks(unanswered), " to answer", round),
+                         unanswered.empty() ? -1 : unanswered[0]};
 }
 
 void DistributedCall::WindDown(const Status& failure) {

@@ -65,8 +65,8 @@ class DistributedCall {
   // continues without lost ranks. Returns pending if that rank is not alive either.
   Status Replace(ServerPipeline* pipeline);
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
-  // Returns a timeout that names the servers that have not answered.
-  Status TimeoutStatus() const;
+  // Returns the servers that have not answered.
+  PeerWatch::Late Unanswered(const std::string& call) const;
   // Completes or abandons the messages in flight, so that the caller may reuse its memory. Waits
   // up to peer_timeout for an answer that is arriving there, which MPI cannot undo.
   void WindDown(const Status& failure);

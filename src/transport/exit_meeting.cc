@@ -6,14 +6,12 @@
 #include "base/backoff.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/wait_lines.h"
 #include "transport/transport.h"
 
 namespace multiverso {
 namespace {
 
-constexpr auto kWarnsAfter = std::chrono::seconds(10);
-// Longer waits could overflow the clock.
-constexpr auto kLongestTimeout = std::chrono::hours(24 * 365);
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
 // How long a rank that ends waits for its last messages to be sent.
 constexpr auto kSendTimeout = std::chrono::milliseconds(200);
@@ -36,7 +34,8 @@ Status EndedWithout(int64_t rank, const std::vector<int>& missing) {
 
 Status ExitMeeting::Run(std::chrono::milliseconds timeout) {
   const Instant since = Clock::now();
-  const Instant deadline = since + std::min<std::chrono::milliseconds>(timeout, kLongestTimeout);
+  timeout = std::min(timeout, kNoLimit);
+  const Instant deadline = since + timeout;
   Status result;
   if (is_first()) {
     presence_.assign(static_cast<size_t>(messenger_->size()), Presence::kMissing);
@@ -44,14 +43,15 @@ Status ExitMeeting::Run(std::chrono::milliseconds timeout) {
   } else {
     result = messenger_->Post(0, kExitTag, kCame);
   }
-  Instant warns_at = since + kWarnsAfter;
+  WaitLines lines(since);
   if (result.ok()) {
     result = PollUntil(deadline, Backoff(kLongestNap), [&] {
       messenger_->Advance();
       const Status received = is_first() ? ReceiveOnFirst() : ReceiveOnOther();
-      if (received.pending() && Clock::now() >= warns_at) {
-        warns_at = Instant::max();
-        LogWarning(Describe(MissingRanks(), since));
+      const Instant now = Clock::now();
+      if (received.pending() && lines.IsDue(now)) {
+        lines.Postpone(now);
+        LogWarning(Describe(MissingRanks(), since) + LimitText(timeout, kStartTimeoutOption));
       }
       return received;
     });
@@ -62,8 +62,9 @@ Status ExitMeeting::Run(std::chrono::milliseconds timeout) {
     return result;
   }
   if (result.pending()) {
-    result = Status(Code::kTimeout, StrCat(Describe(MissingRanks(), since),
-                                           ". This process ends without MPI_Finalize"));
+    result = Status(Code::kTimeout,
+                    StrCat(Describe(MissingRanks(), since), LimitAdvice(kStartTimeoutOption),
+                           ". This process ends without MPI_Finalize"));
   }
   if (is_first()) {
     Tell(kGone);
@@ -138,7 +139,6 @@ std::string ExitMeeting::Describe(const std::vector<int>& missing, Instant since
   return StrCat("rank ", messenger_->rank(), " has waited ",
                 TimeText(SecondsBetween(since, Clock::now())), " at its end for ",
                 NameRanks(missing),
-
                 ", which has died or still runs: MPI_Finalize needs all ranks of the job");
 }
 

@@ -6,7 +6,9 @@
 
 #include "base/backoff.h"
 #include "base/frame.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "base/wait_lines.h"
 
 namespace multiverso {
 namespace {
@@ -107,12 +109,13 @@ Status StartupTransport::TakeList(const WaitLimit& limit, std::string* list) {
   return header.verdict == 0 ? Status::Ok() : Status(static_cast<Code>(header.verdict), *list);
 }
 
-Status StartupTransport::LateRanks() const {
+std::vector<int> StartupTransport::LateRanks() const {
   std::vector<int> late;
+  if (rank() != 0) return {0};
   for (int i = 0; i < size(); ++i) {
     if (!has_arrived_[static_cast<size_t>(i)]) late.push_back(i);
   }
-  return Status(Code::kTimeout, StrCat("waited for ", NameRanks(late)));
+  return late;
 }
 
 Status StartupTransport::Report(const Status& verdict) {
@@ -134,15 +137,29 @@ Result<std::vector<std::string>> StartupTransport::Exchange(const std::string& m
   const Instant deadline = rank() == 0 ? limit.deadline : limit.deadline + kGrace;
   std::string list;
   MV_RETURN_IF_NOT_OK(Begin(mine));
+  const Instant began = Clock::now();
+  WaitLines lines(began);
   const Status received = PollUntil(deadline, Backoff(kMaxSleep), [&] {
     MV_RETURN_IF_NOT_OK(communicator_->Advance());
     const Status status = rank() == 0 ? Gather(limit, &list) : TakeList(limit, &list);
-    if (status.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+    const Instant now = Clock::now();
+    if (status.pending() && lines.IsDue(now)) {
+      lines.Postpone(now);
+      LogWarning(StrCat("rank ", rank(), " has waited ", TimeText(SecondsBetween(began, now)),
+                        " in init for ", NameRanks(LateRanks()),
+                        rank() == 0 ? ", of which nothing has been heard"
+                                    : ", which answers once all ranks have called init",
+                        LimitText(limit.deadline - began, kStartTimeoutOption)));
+    }
+    if (status.pending()) MV_RETURN_IF_NOT_OK(limit.Check(now));
     return status;
   });
-  if (rank() == 0 && received.pending()) return Report(LateRanks());
+  if (received.pending()) {
+    const Status late(Code::kTimeout, StrCat("waited for ", NameRanks(LateRanks()),
+                                             LimitAdvice(kStartTimeoutOption)));
+    return rank() == 0 ? Report(late) : late;
+  }
   if (rank() == 0 && received.code() == Code::kPeerLost) return Report(received);
-  if (received.pending()) return Status(Code::kTimeout, "waited for rank 0");
   MV_RETURN_IF_NOT_OK(received);
   if (list.size() != kEntryBytes * static_cast<size_t>(size())) {
     return Status(Code::kTransport, StrCat("startup list of ", list.size(), " bytes, expected ",

@@ -45,8 +45,9 @@ class StartupTransport final : public Transport {
   Status Gather(const WaitLimit& limit, std::string* list);
   // Runs on the other ranks. Returns pending until rank 0 has sent the list.
   Status TakeList(const WaitLimit& limit, std::string* list);
-  // Runs on rank 0. Returns the error that names the late ranks.
-  Status LateRanks() const;
+  // Returns the ranks that have not come; on other ranks than rank 0, which do not know them, rank
+  // 0.
+  std::vector<int> LateRanks() const;
   // Runs on rank 0. Sends an error to the other ranks, and returns it.
   Status Report(const Status& verdict);
   // Waits until all messages are sent, which is quick because their receivers are polling.

@@ -119,7 +119,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     for name, kind, text in (
         ("sync", "ValueError", "staleness of 1 or more in an elastic session"),
         ("role", "ValueError", "role: expected 'all' in an elastic session"),
-        ("other", "StateError", "received timeout=120.0, name='other'"),
+        ("other", "StateError", "received timeout=1800.0, start_timeout=120.0, name='other'"),
     ):
         found, message = result.reports[0][name]
         assert found == kind

@@ -148,6 +148,7 @@ class SharedMemory:
         raw = capi.MV_SessionOptions()
         checked.MV_SessionOptionsInit(byref(raw))
         raw.timeout_ms = math.ceil(timeout.total_seconds() * 1000)
+        raw.start_timeout_ms = raw.timeout_ms
         raw.peer_timeout_ms = min(raw.peer_timeout_ms, raw.timeout_ms)
         if len(host.ranks) > 1:
             raw.transport = capi.MV_TRANSPORT_LOCAL

@@ -103,18 +103,19 @@ MV_EXPORT int32_t MV_SetDefaultInterrupt(MV_InterruptCheck check, void* argument
  * of the call, which a change of the hook aborts. */
 MV_EXPORT const char* MV_CheckLuaHook(void* argument);
 /* Sets a deadline for a call of other libraries that cannot be interrupted, such as MPI_Init. After
- * 10 s a warning says that this process waits in `call`. Unless MV_ExitDeadlineEnd is called within
- * timeout_ms, the process prints an error and ends with exit code 1. One deadline at a time;
- * MV_SessionOpen sets one itself if it calls MPI_Init. */
+ * 10 s, and then every 30 s, a warning says that this process waits in `call`. Unless
+ * MV_ExitDeadlineEnd is called within timeout_ms (or MV_NO_LIMIT), the process prints an error and
+ * ends with exit code 1. One deadline at a time; MV_SessionOpen sets one itself if it calls
+ * MPI_Init. */
 MV_EXPORT int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms);
 /* Removes the deadline, if there is one. */
 MV_EXPORT int32_t MV_ExitDeadlineEnd(void);
-/* Waits at most timeout_ms, at the end of this process, until all ranks of its MPI job have called
- * this function, because MPI_Finalize would wait for them without end. Returns MV_OK if they have,
- * or if no session has used all ranks of the job. Otherwise MV_ERR_TIMEOUT or MV_ERR_PEER_LOST
- * names the missing ranks, and the process must end without MPI_Finalize; its exit code, unless it
- * is 0, then becomes that of the job (with glibc). If MV_SessionOpen initialized MPI, it also makes
- * this call and MPI_Finalize at exit. */
+/* Waits at most timeout_ms (or MV_NO_LIMIT), at the end of this process, until all ranks of its MPI
+ * job have called this function, because MPI_Finalize would wait for them without end. Returns
+ * MV_OK if they have, or if no session has used all ranks of the job. Otherwise MV_ERR_TIMEOUT or
+ * MV_ERR_PEER_LOST names the missing ranks, and the process must end without MPI_Finalize; its exit
+ * code, unless it is 0, then becomes that of the job (with glibc). If MV_SessionOpen initialized
+ * MPI, it also makes this call and MPI_Finalize at exit. */
 MV_EXPORT int32_t MV_ExitMeet(int64_t timeout_ms);
 
 /* ---- Ranks ---------------------------------------------------------------------------------- */
@@ -129,13 +130,15 @@ MV_EXPORT int32_t MV_ClaimRank(int32_t opens, int32_t* launchers);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 typedef struct MV_SessionOptions {
-  int64_t struct_size;     /* sizeof(MV_SessionOptions), set by MV_SessionOptionsInit */
-  int32_t mode;            /* MV_MODE_ */
-  int32_t role;            /* MV_ROLE_, of this rank */
-  int32_t transport;       /* MV_TRANSPORT_ */
-  int32_t on_loss;         /* MV_LOSS_ */
-  int64_t staleness;       /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
-  int64_t timeout_ms;      /* of any call; saves and loads get more; default 120 000 */
+  int64_t struct_size; /* sizeof(MV_SessionOptions), set by MV_SessionOptionsInit */
+  int32_t mode;        /* MV_MODE_ */
+  int32_t role;        /* MV_ROLE_, of this rank */
+  int32_t transport;   /* MV_TRANSPORT_ */
+  int32_t on_loss;     /* MV_LOSS_ */
+  int64_t staleness;   /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
+  /* Of any call, or MV_NO_LIMIT; saves and loads get more. Default 1 800 000. From 10 s on, a line
+   * in the log names the ranks for which a call waits. */
+  int64_t timeout_ms;
   const void* mpi_comm;    /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
   const char* mpi_path;    /* MPI library to load if none is loaded yet, or NULL to search */
   int64_t peer_timeout_ms; /* how long a rank may send no heartbeat; default 30 000 */
@@ -155,6 +158,9 @@ typedef struct MV_SessionOptions {
   /* The same on all ranks: MV_TERM_, and whether (0 or 1) they save when they leave together. */
   int32_t on_term;
   int32_t saves_at_end;
+  /* Of waits for ranks of which nothing has been heard: in MV_SessionOpen, and before MPI_Finalize.
+   * May be MV_NO_LIMIT. 0, the default, is 120 000, or timeout_ms if that is not its default. */
+  int64_t start_timeout_ms;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -172,7 +178,7 @@ typedef struct MV_SessionDescription {
   int64_t local_size;
 } MV_SessionDescription;
 
-/* Fills in the defaults: async, role all, single transport, 120 s, blocking waits. */
+/* Fills in the defaults: async, role all, single transport, 30 minutes, blocking waits. */
 MV_EXPORT int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
 /* Collective. Versions, modes and timeouts of the ranks are compared (MV_ERR_MISMATCH). */
 MV_EXPORT int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
@@ -271,7 +277,7 @@ MV_EXPORT int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version,
                                const char* operation, const int64_t* row_ids, int64_t num_ids,
                                void* out, int64_t count);
 /* Waits until the session has published `version`. *published receives the last version, 0 before
- * the first, and *step its step. MV_ERR_TIMEOUT after the timeout. */
+ * the first, and *step its step. MV_ERR_TIMEOUT after timeout_ms, which may be MV_NO_LIMIT. */
 MV_EXPORT int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms,
                                 int64_t* published, int64_t* step);
 MV_EXPORT int32_t MV_ReaderClose(MV_Reader reader);

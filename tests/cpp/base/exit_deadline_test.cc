@@ -16,7 +16,8 @@ TEST(ExitDeadline, EndsTheProcessAndNamesTheCall) {
         SleepForGood();
       },
       ::testing::ExitedWithCode(1),
-      "OperationTimeout: .*process [0-9]+.*: MPI_Init has not returned within 0.02 s");
+      "OperationTimeout: .*process [0-9]+.*: MPI_Init has not returned within 0.020 "
+      "s\\..*start_timeout=");
 }
 
 TEST(ExitDeadline, EndsItsThreadWhenTheCallReturns) {

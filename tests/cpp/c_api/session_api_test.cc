@@ -1,9 +1,12 @@
 // MV_Session...: options, description, handles and threads, with one rank.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
@@ -17,7 +20,8 @@ TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
   EXPECT_EQ(options.mode, MV_MODE_ASYNC);
   EXPECT_EQ(options.role, MV_ROLE_ALL);
   EXPECT_EQ(options.transport, MV_TRANSPORT_SINGLE);
-  EXPECT_EQ(options.timeout_ms, 120000);
+  EXPECT_EQ(options.timeout_ms, 1800000);
+  EXPECT_EQ(options.start_timeout_ms, 0);
   EXPECT_EQ(options.mpi_comm, nullptr);
   EXPECT_EQ(MV_SessionOptionsInit(nullptr), MV_ERR_VALUE);
 }
@@ -41,9 +45,46 @@ TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   expect_rejected([](auto* options) { options->transport = MV_TRANSPORT_LOCAL; }, "job_name");
   expect_rejected([](auto* options) { options->timeout_ms = 0; }, "timeout_ms");
   expect_rejected([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
+  expect_rejected([](auto* options) { options->start_timeout_ms = -2; }, "start_timeout_ms");
+  expect_rejected([](auto* options) { options->peer_timeout_ms = MV_NO_LIMIT; }, "peer_timeout");
   // A job needs a worker and a server, so the only rank must be both.
   expect_rejected([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
   expect_rejected([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
+}
+
+TEST(SessionOpen, WaitsForAbsentRanksAsLongAsItsOptionsSay) {
+  const int64_t limits[][2] = {
+      {50, 0}, {MV_NO_LIMIT, 50}, {1800000, 50}};  // of calls, at the start
+  for (const auto& [timeout_ms, start_timeout_ms] : limits) {
+    MV_SessionOptions options = SessionOptionsOf();
+    options.transport = MV_TRANSPORT_LOCAL;
+    const std::string name = StrCat("absent-", getpid(), "-", timeout_ms);
+    options.job_name = name.c_str();
+    options.job_size = 2;
+    options.timeout_ms = timeout_ms;
+    options.start_timeout_ms = start_timeout_ms;
+    MV_Session session = nullptr;
+    EXPECT_EQ(MV_SessionOpen(&options, &session), MV_ERR_TIMEOUT);
+    EXPECT_TRUE(LastErrorHas("init: waited for rank 1; start_timeout= of init sets"));
+  }
+}
+
+TEST(SessionOpen, AllowsWaitsWithoutALimit) {
+  MV_SessionOptions options = SessionOptionsOf();
+  options.timeout_ms = MV_NO_LIMIT;
+  MV_Session session = nullptr;
+  ASSERT_EQ(MV_SessionOpen(&options, &session), MV_OK) << MV_LastError();
+  const MV_Table table = CreateArray(session, 3);
+  const float delta[] = {1, 2, 3};
+  MV_Future future = nullptr;
+  int32_t done = 0;
+  ASSERT_EQ(MV_TableStart(table, "add", nullptr, 0, delta, nullptr, 3, &future), MV_OK);
+  EXPECT_EQ(MV_FutureWait(future, -1, &done), MV_OK);
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(MV_FutureRelease(future), MV_OK);
+  EXPECT_EQ(MV_TableFlush(table, -1), MV_OK);
+  EXPECT_EQ(MV_SessionBarrier(session), MV_OK);
+  EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
 TEST(SessionOpen, RejectsNull) {

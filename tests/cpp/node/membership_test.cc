@@ -104,6 +104,10 @@ TEST(Membership, RejectsDifferentOptionsAndNamesBoth) {
   timeout.timeout_ms = 2000;
   EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), timeout}), Code::kMismatch,
                       "rank 0 has 1000 ms, rank 1 has 2000 ms"));
+  Hello start = HelloOf(Role::kAll);
+  start.start_timeout_ms = kNoLimit.count();
+  EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), start}), Code::kMismatch,
+                      "differ in start_timeout: rank 0 has 0 ms, rank 1 has no limit"));
 }
 
 TEST(Membership, RejectsHellosOfAnotherSize) {

@@ -32,7 +32,8 @@ TEST(Barrier, IncludesServers) {
 TEST(Barrier, NamesTheRankThatDoesNotCome) {
   const auto sessions = OpenAll(2, std::chrono::seconds(1));
   EXPECT_TRUE(IsError(sessions[0]->Barrier(), Code::kTimeout,
-                      "in barrier for rank 1, which did not call it"));
+                      "in barrier for rank 1, which did not call it",
+                      "; timeout= of init sets how long ranks wait"));
   EXPECT_EQ(sessions[1]->Close().code(), Code::kAborted);
 }
 

@@ -22,6 +22,7 @@ inline SessionOptions OptionsOf(Role role, std::chrono::milliseconds timeout = k
   SessionOptions options;
   options.role = role;
   options.timeout = timeout;
+  options.start_timeout = timeout;
   return options;
 }
 

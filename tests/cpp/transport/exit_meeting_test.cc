@@ -47,6 +47,7 @@ TEST(ExitMeeting, NamesTheMissingRankOnAllOthers) {
       if (result.code() != Code::kTimeout) continue;
       any_timeout = true;
       EXPECT_TRUE(Contains(result.text(), missing == 0 ? "for rank 0," : "for rank 2,"));
+      EXPECT_TRUE(Contains(result.text(), "; start_timeout= of init sets"));
     }
     EXPECT_TRUE(any_timeout);
     // The last rank must not call MPI_Finalize, in which it would wait for the others.

@@ -178,7 +178,7 @@ class TestSession(unittest.TestCase):
     def test_elastic_session_is_refused(self):
         with mock.patch.dict(os.environ, {job.ELASTIC: "1:4"}):
             with self.assertRaisesRegex(InputError, "received an elastic one"):
-                with training_session(False, None, 120.0):
+                with training_session(False, None, 120.0, 120.0):
                     self.fail("the training began")
         self.assertFalse(mv.is_initialized())
 

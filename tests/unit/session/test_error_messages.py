@@ -46,8 +46,8 @@ class TestSecondInit(SessionCleanupTestCase):
         self.assertIn(f": expected {expected}, received {received}; call mv.shutdown()", message)
 
     def test_names_the_arguments_that_differ(self):
-        self.check({"timeout": 7.5}, {"sync": True}, "sync=False, timeout=7.5",
-                   "sync=True, timeout=120.0")  # fmt: skip
+        self.check({"timeout": 7.5}, {"sync": True}, "sync=False, timeout=7.5, start_timeout=7.5",
+                   "sync=True, timeout=1800.0, start_timeout=120.0")  # fmt: skip
 
     def test_names_the_staleness(self):
         self.check({"staleness": 3}, {"staleness": 4}, "staleness=3", "staleness=4")

@@ -20,8 +20,9 @@ from multiverso.sync import ParamSync
 
 #: Valid options of a session, of which a test replaces one.
 OPTIONS = {
-    **{"sync": False, "staleness": None, "role": "all", "comm": None, "timeout": 1.0},
-    **{"nan_policy": "error", "on_peer_lost": "fail", "peer_timeout": 1.0},
+    **{"sync": False, "staleness": None, "role": "all", "comm": None},
+    **{"timeout": 1.0, "start_timeout": 1.0, "peer_timeout": 1.0},
+    **{"nan_policy": "error", "on_peer_lost": "fail"},
     **{"name": None, "elastic": False, "on_term": "end", "checkpoints": None},
 }
 

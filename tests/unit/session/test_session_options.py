@@ -1,5 +1,7 @@
 """The options of a session: accepted values, rejected values and effects on one rank."""
 
+import tempfile
+
 import numpy as np
 from sessions import SessionCleanupTestCase
 
@@ -22,13 +24,33 @@ class TestOptions(SessionCleanupTestCase):
         self.refused(TypeError, "received None", role=None)
 
     def test_accepts_positive_timeouts_and_rejects_others(self):
-        for wrong in (0, -1, -0.0, float("nan"), float("inf"), np.float64("inf")):
-            self.refused(ValueError, "seconds above 0", timeout=wrong)
-        for wrong in ("1", None, True, np.bool_(True), 1j, [1]):
-            self.refused(TypeError, "seconds above 0, received", timeout=wrong)
-        for right in (1, 0.001, 1e-9, 1e300, np.float32(3), np.int64(3)):
-            with mv.init(timeout=right):
-                mv.barrier()
+        for name in ("timeout", "start_timeout"):
+            for wrong in (0, -1, -0.0, float("nan"), float("inf"), np.float64("inf")):
+                self.refused(ValueError, f"^{name}: .*seconds above 0", **{name: wrong})
+            for wrong in ("1", True, np.bool_(True), 1j, [1]):
+                text = f"^{name}: .*seconds above 0, or None for no limit, received"
+                self.refused(TypeError, text, **{name: wrong})
+            for right in (1, 0.001, 1e-9, 1e300, np.float32(3), np.int64(3), None):
+                with mv.init(**{name: right}):
+                    mv.barrier()
+
+    def test_timeout_is_also_that_of_the_start_if_only_it_is_given(self):
+        for given, expected in (
+            ({}, (1800, 120)),
+            ({"timeout": 1800}, (1800, 1800)),
+            ({"timeout": None}, (None, None)),
+            ({"timeout": None, "start_timeout": 5}, (None, 5)),
+            ({"start_timeout": None}, (1800, None)),
+        ):
+            with mv.init(**given) as session, self.subTest(**given):
+                options = session.options
+                self.assertEqual((options.timeout, options.start_timeout), expected)
+                table = mv.ArrayTable(2)
+                table.add_async([1, 2]).result()
+                table.flush()
+                with tempfile.TemporaryDirectory() as folder:
+                    mv.save(folder)
+                    mv.load(folder)
 
     def test_on_peer_lost_continue_requires_async_mode(self):
         self.refused(ValueError, "'fail', 'continue', received 'go'", on_peer_lost="go")
