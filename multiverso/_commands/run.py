@@ -238,7 +238,10 @@ def _run_ranks(
 
             workers, respawn = options.elastic, options.respawn
             job = ElasticJob(program, shares, workers, respawn=respawn, report=_report)
-            code = ranks.watch(job.starts(), job.react, is_stopped)
+            try:
+                code = ranks.watch(job.starts(), job.react, is_stopped)
+            finally:
+                job.close()
         else:
             code = ranks.run(
                 program, shares, survive=options.survive, is_stopped=is_stopped, report=_report

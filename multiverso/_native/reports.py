@@ -16,15 +16,17 @@ pid, time : int, float
 event : str
     One of these, with further entries:
 
-    - ``opened``: the process is in a session, as `rank`.
+    - ``opened``: the process is in a session, as `rank`. `saves` says whether SIGTERM lets it save
+      and leave.
     - ``closed``: that session has ended as the program wanted: by a shutdown with all ranks, or
       because this rank left those that continue. What fails later has nothing to do with it.
-    - ``left``: that session has ended in another way, such as by an exception.
-    - ``lost``: a call failed because of another rank, `cause`, with the class `error`. Whatever
-      ends this process later, before it opens another session, is a consequence.
+    - ``left``: that session has ended in another way, such as by an exception. `cause` is as below.
+    - ``lost``: a call failed because of another rank, `cause`, with the class `error` and the
+      message `text`. Whatever ends this process later, before it opens another session, is a
+      consequence.
     - ``failed``: the program ends with the exit code `code`; `error` and `text` are the class of
-      the exception and its traceback, and `cause` is the rank that was lost before, or None. The
-      first process whose `cause` is None prints its traceback itself.
+      the exception and what Python prints about it, and `cause` is the rank that was lost before,
+      or None. The process prints `text` itself if no other has left or failed by itself before.
 
 Only the process that imports this package first in the place of a rank reports, and neither what it
 forks nor the programs that it starts: the variable names the process from then on.
@@ -34,8 +36,9 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
 
 from multiverso.errors import AbortedError, PeerError, PeerLostError
 
@@ -50,7 +53,7 @@ _MAX_TEXT: Final = 50_000
 
 
 class Report(NamedTuple):
-    """A line of the file; entries that an event does not have are None."""
+    """A line of the file, and its number, `order`. Entries that an event lacks are None."""
 
     key: str
     pid: int
@@ -60,12 +63,68 @@ class Report(NamedTuple):
     cause: int | None = None
     error: str | None = None
     code: int | None = None
-    text: str | None = None
+    text: str = ""
+    saves: bool = False
+    order: int = 0
+
+    @property
+    def process(self) -> str:
+        """What is different for each process of the job."""
+        return self.key or str(self.pid)
 
     @property
     def is_own_failure(self) -> bool:
-        """Whether the program of this rank failed by itself."""
-        return self.event == "failed" and self.cause is None
+        """Whether this rank left its session, or its program failed, by itself."""
+        return self.event in ("left", "failed") and self.cause is None
+
+
+@dataclass
+class RankState:
+    """What a process of the job has reported until now.
+
+    Attributes
+    ----------
+    process : str
+        As in `Report`.
+    pid, rank : int, int or None
+        The process that was in the last session, and its rank.
+    phase : {"before", "in", "after"}
+        Whether it has had a session yet, is in one, or has ended one as its program wanted. A rank
+        that left in another way is still "in": it has failed in its session.
+    loss : Report or None
+        The report about the rank that it has lost first in its last session.
+    own_failure : Report or None
+        The first report that says that it fails by itself.
+    failure : Report or None
+        The report of its end.
+    saves : bool
+        Whether SIGTERM lets it save and leave.
+
+    """
+
+    process: str
+    pid: int = 0
+    rank: int | None = None
+    phase: Literal["before", "in", "after"] = "before"
+    loss: Report | None = None
+    own_failure: Report | None = None
+    failure: Report | None = None
+    saves: bool = False
+
+    def add(self, report: Report) -> None:
+        """Add what the process has reported next."""
+        if report.event == "opened":
+            self.pid, self.rank, self.saves = report.pid, report.rank, report.saves
+            self.phase = "in"
+            self.loss = self.own_failure = self.failure = None
+        elif report.event == "closed":
+            self.phase, self.saves = "after", False
+        elif report.event == "lost":
+            self.loss = self.loss or report
+        elif report.event == "failed":
+            self.failure = report
+        if report.is_own_failure:
+            self.own_failure = self.own_failure or report
 
 
 class _Place(NamedTuple):
@@ -113,6 +172,8 @@ class _ProcessState:
         Its rank in its last session.
     loss : tuple of int and str, or None
         The rank that it has lost first in that session, and the class of the error.
+    has_failed : bool
+        Whether it has left that session by itself, so that what it loses then is no cause.
 
     """
 
@@ -120,6 +181,7 @@ class _ProcessState:
     pid = 0
     rank: int | None = None
     loss: tuple[int, str] | None = None
+    has_failed = False
 
 
 _process: Final = _ProcessState()
@@ -138,10 +200,19 @@ def claim() -> None:
         os.environ[VARIABLE] = ":".join([*fields[:5], own])
 
 
-def report(event: str, **entries: Any) -> None:
-    """Report an event, if a launcher started this process as a rank."""
-    if event == "opened":
-        _process.loss, _process.rank = None, entries["rank"]
+def report_opened(rank: int, *, saves: bool) -> None:
+    """Report that this process is in a session, and whether SIGTERM lets it save and leave."""
+    _process.loss, _process.rank, _process.has_failed = None, rank, False
+    _report("opened", rank=rank, saves=saves)
+
+
+def report_end(*, is_wanted: bool) -> None:
+    """Report that the session of this process has ended, and whether its program wanted that."""
+    _process.has_failed = not is_wanted and _process.loss is None
+    _report("closed" if is_wanted else "left", cause=_cause())
+
+
+def _report(event: str, **entries: Any) -> None:
     with _file() as descriptor:
         if descriptor is not None:
             _write(descriptor, event, entries)
@@ -149,10 +220,16 @@ def report(event: str, **entries: Any) -> None:
 
 def note_loss(error: PeerError) -> None:
     """Remember, and report, that a call failed because another rank was lost or has failed."""
-    is_loss = isinstance(error, PeerLostError | AbortedError)
-    if is_loss and error.rank not in (None, _process.rank) and _process.loss is None:
+    if not isinstance(error, PeerLostError | AbortedError) or error.rank is None:
+        return
+    if error.rank != _process.rank and _process.loss is None and not _process.has_failed:
         _process.loss = (error.rank, type(error).__name__)
-        report("lost", cause=error.rank, error=type(error).__name__)
+        message = str(error.args[0]) if error.args else ""
+        _report("lost", cause=error.rank, error=type(error).__name__, text=message)
+
+
+def _cause() -> int | None:
+    return None if _process.loss is None else _process.loss[0]
 
 
 def loss() -> tuple[int, str] | None:
@@ -161,20 +238,20 @@ def loss() -> tuple[int, str] | None:
 
 
 def report_failure(code: int, error: BaseException, text: str) -> bool:
-    """Report that the program ends; return whether this process is to print the traceback.
+    """Report that the program ends; return whether this process is to print the text itself.
 
     Of the ranks that fail by themselves, the first prints its traceback. The launcher says in one
-    line what the others would print, and prints the text of one if there is no such rank.
+    line what the others would print, and prints the text of one if the first has none.
     """
-    cause = None if _process.loss is None else _process.loss[0]
+    cause = _cause()
     entries = {"code": code, "error": type(error).__name__, "cause": cause}
     with _file() as descriptor:
         if descriptor is None or not _write(
             descriptor, "failed", {**entries, "text": text[-_MAX_TEXT:]}
         ):
             return True
-        own = (each.pid for each in _read(descriptor) if each.is_own_failure)
-        return cause is None and next(own, None) == os.getpid()
+        first = first_own_failure(_states(descriptor).values())
+        return cause is None and first is not None and first.pid == os.getpid()
 
 
 @contextlib.contextmanager
@@ -199,17 +276,23 @@ def _write(descriptor: int, event: str, entries: dict[str, Any]) -> bool:
     return True
 
 
-def _read(descriptor: int) -> list[Report]:
-    """Return all that has been reported, without what is no report."""
+def _states(descriptor: int) -> dict[str, RankState]:
     content = b""
     with contextlib.suppress(OSError):
         while part := os.pread(descriptor, 1 << 20, len(content)):
             content += part
-    found = []
-    for line in content.split(b"\n")[:-1]:
-        with contextlib.suppress(ValueError, TypeError):
-            found.append(Report(**json.loads(line)))
+    found: dict[str, RankState] = {}
+    for order, line in enumerate(content.split(b"\n")[:-1]):
+        with contextlib.suppress(ValueError, TypeError):  # Another program wrote it.
+            report = Report(**{**json.loads(line), "order": order})
+            found.setdefault(report.process, RankState(report.process)).add(report)
     return found
+
+
+def first_own_failure(states: Iterable[RankState]) -> Report | None:
+    """Return the first report of a process that it fails by itself."""
+    found = [state.own_failure for state in states if state.own_failure is not None]
+    return min(found, key=lambda report: report.order, default=None)
 
 
 class Reports:
@@ -236,9 +319,9 @@ class Reports:
         place = (os.getpid(), self.descriptor, status.st_dev, status.st_ino, key)
         return {VARIABLE: ":".join(map(str, place))}
 
-    def read(self) -> list[Report]:
-        """Return all that has been reported, in the order of the reports."""
-        return _read(self.descriptor)
+    def states(self) -> dict[str, RankState]:
+        """Return what each process has reported, by its `Report.process`."""
+        return _states(self.descriptor)
 
     def close(self) -> None:
         """Close the file, which ends with the last process that inherits it."""
