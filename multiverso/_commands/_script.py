@@ -17,7 +17,7 @@ from multiverso import _session
 from multiverso._extras import EXIT_CODE, MissingExtraError, has_plain_hook
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
-from multiverso._native.reports import report_failure
+from multiverso._native.reports import loss, report_failure
 from multiverso._session.leaving import EndOfJob
 
 #: The exit code of Python after an exception.
@@ -85,7 +85,7 @@ def _end_job(code: int, error: BaseException) -> int:
     session = _session.find()
     if session is not None:
         session.leave_with(f"its script ended: {describe(error)}")
-    communicator.abort(code)
+    communicator.abort(code, is_consequence=loss() is not None)
     return code
 
 

@@ -125,29 +125,51 @@ class Processes:
 
     def failure(self, process: "subprocess.Popen[bytes]") -> Failure:
         """Return the end of a process that has failed, as the process has explained it."""
-        state = self.state(process)
-        rank = state.rank
-        name = f"process {process.pid}"
-        if rank is None and NAME in self._started[process.pid][1]:
-            rank = int(self._started[process.pid][1][RANK])
-        if rank is not None:
-            name = f"rank {rank} ({name})"
-        own, lost = state.own_failure, state.loss
-        return Failure(
-            name,
-            process.returncode,
-            time.monotonic() if own is None else own.time,
-            rank,
-            None if lost is None or own is not None else lost.cause,
-        )
+        variables = self._started[process.pid][1]
+        rank = int(variables[RANK]) if NAME in variables else None
+        return failure_of(self.state(process), process.pid, process.returncode, rank)
 
     def close(self, report: Callable[[str], None], *, is_cause_known: bool = True) -> None:
         """Print what ranks have left to this process to print, and forget all reports."""
-        text, line = explain(self._reports.states().values(), is_cause_known=is_cause_known)
-        self._reports.close()
-        sys.stderr.write(text)
-        if line:
-            report(line)
+        _print_rest(self._reports, report, is_cause_known=is_cause_known)
+
+
+def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -> Failure:
+    """Return the end of a process, as it has explained it; `rank` is that before any session."""
+    rank = rank if state.rank is None else state.rank
+    name = f"process {pid}" if rank is None else f"rank {rank} (process {pid})"
+    own, lost = state.own_failure, state.loss
+    began = time.monotonic() if own is None else own.time
+    return Failure(name, code, began, rank, lost.cause if lost and not own else None)
+
+
+def explain_mpi_job(reports: Reports, code: int, report: Callable[[str], None]) -> int:
+    """Say why a job of mpirun has failed; return the code of the first cause, else that of mpirun.
+
+    Only a rank that has failed by itself, rather than by a signal, has reported its code.
+    """
+    failures = [
+        failure_of(state, state.failure.pid, state.failure.code)
+        for state in reports.states().values()
+        if state.failure is not None and state.failure.code is not None
+    ]
+    first = first_cause(failures) if code and failures else None
+    is_own = first is not None and first.cause is None
+    if first is not None and is_own:
+        report(describe(first))
+        code = first.code
+    # If no rank ended with the code of mpirun, mpirun has named the rank that a signal ended.
+    is_known = is_own or code not in (failure.code for failure in failures)
+    _print_rest(reports, report, is_cause_known=is_known)
+    return code
+
+
+def _print_rest(reports: Reports, report: Callable[[str], None], *, is_cause_known: bool) -> None:
+    text, line = explain(reports.states().values(), is_cause_known=is_cause_known)
+    reports.close()
+    sys.stderr.write(text)
+    if line:
+        report(line)
 
 
 def variables_of_job(size: int) -> list[dict[str, str]]:
