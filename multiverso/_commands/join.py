@@ -55,7 +55,8 @@ def _run_job(program: list[str], variables: list[dict[str, str]]) -> int:
     with noted_signals() as received:
         started = ranks.Processes(program)
         first = ranks.FirstFailure(started, ends_job=False, report=_report)
-        code = ranks.watch(started.start_all(variables), first.react, lambda: bool(received))
+        starts = started.start_all(variables)
+        code = ranks.watch(starts, first.react, lambda: bool(received), started.output)
         started.close(_report)
         if received:
             guard.end_descendants()  # what ranks have started and left behind

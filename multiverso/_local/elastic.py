@@ -49,7 +49,7 @@ class _Start:
 
 
 class ElasticJob:
-    """An elastic job, for `ranks.watch`: `starts` are its first ranks, and `react` its reaction.
+    """An elastic job.
 
     A rank that fails does not end the others. If fewer than the least number then run, the job ends
     with the code of that rank. Otherwise its code is that of the last rank to end.
@@ -66,6 +66,8 @@ class ElasticJob:
         Whether a rank that fails is replaced at once.
     report : callable
         A function that prints a sentence.
+    tags : bool, optional
+        Whether each line of the output begins with its rank.
 
     """
 
@@ -77,8 +79,9 @@ class ElasticJob:
         *,
         respawn: bool,
         report: Callable[[str], None],
+        tags: bool = False,
     ) -> None:
-        self._started = ranks.Processes(program)
+        self._started = ranks.Processes(program, tags=tags)
         self._shares = shares
         self._workers = workers
         self._respawn = respawn
@@ -89,16 +92,19 @@ class ElasticJob:
         self._had_success = False  # whether a rank has ended with 0
         self._code = 0  # of the last rank to end
 
-    def starts(self) -> Iterator[subprocess.Popen[bytes]]:
+    def _first_ranks(self) -> Iterator[subprocess.Popen[bytes]]:
         """Start the first ranks."""
         for rank, variables in enumerate(ranks.variables_of_job(len(self._shares))):
             yield self._start(_Start(rank, variables, joins=False), reads_input=rank == 0)
 
-    def close(self) -> None:
-        """Forget what the ranks have reported."""
-        self._started.close(self._report)
+    def run(self, is_stopped: Callable[[], bool]) -> int:
+        """Run the job; return its exit code, or 0 if it has been stopped."""
+        try:
+            return ranks.watch(self._first_ranks(), self._react, is_stopped, self._started.output)
+        finally:
+            self._started.close(self._report)
 
-    def react(
+    def _react(
         self, ended: list[subprocess.Popen[bytes]], running: list[subprocess.Popen[bytes]]
     ) -> int | None:
         """Replace ranks that have failed, or return the exit code of the job."""

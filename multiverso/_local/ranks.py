@@ -15,6 +15,7 @@ from multiverso._local import guard, processes
 from multiverso._local.cores import Share
 from multiverso._local.first_cause import Failure, explain, first_cause
 from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
+from multiverso._local.tagged_output import TaggedOutput, tag
 from multiverso._mpi.launcher import without_rank
 from multiverso._native.reports import VARIABLE, RankState, Reports
 
@@ -73,11 +74,15 @@ class Processes:
     ----------
     program : sequence of str
         The program of a rank and its arguments.
+    tags : bool, optional
+        Whether each line that a process prints begins with its rank.
 
     """
 
-    def __init__(self, program: Sequence[str]) -> None:
+    def __init__(self, program: Sequence[str], *, tags: bool = False) -> None:
         self._program = program
+        self._tags = tags
+        self.output = TaggedOutput()
         self._reports = Reports()
         self._keys = map(str, itertools.count())
         self._started: dict[int, tuple[str, Mapping[str, str]]] = {}  # key, variables; by id
@@ -87,16 +92,23 @@ class Processes:
     ) -> "subprocess.Popen[bytes]":
         """Start the program as the rank that the variables describe."""
         key = next(self._keys)
+        pipes = [self.output.open() for _ in range(2 if self._tags else 0)]
+        own = {**share.variables, **variables, **self._reports.variables(key)}
         # Each rank has a process group of its own, so that Ctrl-C reaches only this process.
         process = subprocess.Popen(
             self._program,
-            env=environment({**share.variables, **variables, **self._reports.variables(key)}),
+            env=environment({"PYTHONUNBUFFERED": "1", **own} if self._tags else own),
             stdin=None if reads_input else subprocess.DEVNULL,
+            stdout=pipes[0] if pipes else None,
+            stderr=pipes[1] if pipes else None,
             pass_fds=[self._reports.descriptor],
             start_new_session=True,
             # preexec_fn is safe here, because the guard, which runs this code, has one thread.
             preexec_fn=functools.partial(_begin, share),
         )
+        name = f"rank {variables[RANK]}" if NAME in variables else f"process {process.pid}"
+        for target, pipe in enumerate(pipes, start=1):
+            self.output.add(pipe, tag(name), target)
         self._started[process.pid] = (key, variables)
         return process
 
@@ -179,7 +191,10 @@ def variables_of_job(size: int) -> list[dict[str, str]]:
 
 
 def watch(
-    starts: Iterable["subprocess.Popen[bytes]"], react: Reaction, is_stopped: Callable[[], bool]
+    starts: Iterable["subprocess.Popen[bytes]"],
+    react: Reaction,
+    is_stopped: Callable[[], bool],
+    output: TaggedOutput,
 ) -> int:
     """Wait for the end of a job, end what still runs then, and return the job's exit code.
 
@@ -193,6 +208,8 @@ def watch(
         has ended with that code.
     is_stopped : callable
         A function that returns whether the job is to be ended, with code 0.
+    output : TaggedOutput
+        What the ranks print, if it is to be copied.
 
     """
     running: list[subprocess.Popen[bytes]] = []
@@ -205,10 +222,13 @@ def watch(
             running[:] = [process for process in running if process not in ended]
             if (code := react(ended, running)) is not None:
                 return code
-            processes.await_end([process.pid for process in running], _INTERVAL)
+            pids = [process.pid for process in running]
+            processes.await_end(pids, _INTERVAL, output.descriptors)
+            output.copy()
         return 0
     finally:
-        end(running)
+        end(running, output.copy)
+        output.copy(is_last=True)
 
 
 class FirstFailure:
@@ -307,24 +327,25 @@ def run(
     survive: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
     report: Callable[[str], None] = lambda sentence: None,
+    tags: bool = False,
 ) -> int:
     """Run a job of a rank per share; return the exit code of the first cause of a failure, or 0.
 
     A rank that fails ends the others. With `survive` it does not, and the code is 0 if that of any
     rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended has the
     negative number of the signal as its code, as in `subprocess`. `report` is called with sentences
-    about failures.
+    about failures. With `tags`, each line of the output begins with its rank.
     """
-    started = Processes(program)
+    started = Processes(program, tags=tags)
     starts = started.start_all(variables_of_job(len(shares)), shares)
     first = FirstFailure(started, ends_job=not survive, allows_failures=survive, report=report)
     try:
-        return watch(starts, first.react, is_stopped)
+        return watch(starts, first.react, is_stopped, started.output)
     finally:
         started.close(report, is_cause_known=first.is_cause_known)
 
 
-def end(ranks: Sequence[Rank]) -> None:
+def end(ranks: Sequence[Rank], meanwhile: Callable[[], object] = lambda: None) -> None:
     """End the ranks that still run, with SIGTERM and, if that takes too long, SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         running = [rank for rank in ranks if rank.poll() is None]
@@ -334,3 +355,4 @@ def end(ranks: Sequence[Rank]) -> None:
         deadline = time.monotonic() + guard.grace()
         while time.monotonic() < deadline and any(rank.poll() is None for rank in running):
             time.sleep(_INTERVAL)
+            meanwhile()

@@ -58,7 +58,7 @@ class TestElasticJob(FolderTestCase):
             respawn=respawn,
             report=reports.append,
         )
-        code = ranks.watch(job.starts(), job.react, is_stopped)
+        code = job.run(is_stopped)
         return code, "\n".join(reports)
 
     def pids(self, name):

@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+import os
 import sys
 import unittest
 
 from multiverso._local import ranks
 from multiverso._local.cores import Share
 from multiverso._local.first_cause import Failure, cause_of, first_cause
+from multiverso._local.tagged_output import TaggedOutput, tag
 
 #: Rank 1 ends, and the others run on or have lost rank 1. Each step waits for a report of another
 #: rank, so that the order is known.
@@ -88,6 +90,30 @@ class TestRun(unittest.TestCase):
     def test_lines_that_are_no_reports_are_ignored(self):
         end = "os.write(descriptor, b'null\\n{}\\n\\xff'); sys.exit(3)"
         self.assertEqual(self.run_job(end)[0], 3)
+
+
+class TestTaggedOutput(unittest.TestCase):
+    def test_tags_whole_lines(self):
+        output, (read, write) = TaggedOutput(), os.pipe()
+        pipe = output.open()
+        source = os.dup(pipe)
+        output.add(pipe, tag("rank 1"), write)
+        for written, expected in (
+            (b"a\nb", b"[rank 1] a\n"),
+            (b"c\n", b"[rank 1] bc\n"),
+            (b"1%\r2%\r", b"[rank 1] 1%\r"),
+            (b"\n" + b"\n", b"[rank 1] 2%\r\n[rank 1] \n"),
+        ):
+            os.write(source, written)
+            output.copy()
+            self.assertEqual(os.read(read, 1 << 20), expected)
+        os.write(source, b"no end")
+        os.close(source)
+        output.copy()
+        self.assertEqual(os.read(read, 1 << 20), b"[rank 1] no end\n")
+        self.assertEqual(output.descriptors, [])
+        for descriptor in (read, write):
+            os.close(descriptor)
 
 
 class TestFirstCause(unittest.TestCase):
