@@ -53,11 +53,11 @@ def _report(sentence: str) -> None:
 
 def _run_job(program: list[str], variables: list[dict[str, str]]) -> int:
     with noted_signals() as received:
-        started = ranks.Processes(program)
-        first = ranks.FirstFailure(started, ends_job=False, report=_report)
+        started = ranks.Processes(program, report=_report)
+        first = ranks.FirstFailure(started, ends_job=False)
         starts = started.start_all(variables)
-        code = ranks.watch(starts, first.react, lambda: bool(received), started.output)
-        started.close(_report)
+        code = ranks.watch(starts, first.react, lambda: bool(received), started)
+        started.close()
         if received:
             guard.end_descendants()  # what ranks have started and left behind
     return exit_code(code, received)

@@ -81,7 +81,7 @@ class ElasticJob:
         report: Callable[[str], None],
         tags: bool = False,
     ) -> None:
-        self._started = ranks.Processes(program, tags=tags)
+        self._started = ranks.Processes(program, tags=tags, report=report)
         self._shares = shares
         self._workers = workers
         self._respawn = respawn
@@ -98,11 +98,11 @@ class ElasticJob:
             yield self._start(_Start(rank, variables, joins=False), reads_input=rank == 0)
 
     def run(self, is_stopped: Callable[[], bool]) -> int:
-        """Run the job; return its exit code, or 0 if it has been stopped."""
+        """Run the job; return its exit code, as `ranks.watch` does."""
         try:
-            return ranks.watch(self._first_ranks(), self._react, is_stopped, self._started.output)
+            return ranks.watch(self._first_ranks(), self._react, is_stopped, self._started)
         finally:
-            self._started.close(self._report)
+            self._started.close()
 
     def _react(
         self, ended: list[subprocess.Popen[bytes]], running: list[subprocess.Popen[bytes]]

@@ -25,6 +25,8 @@ _INTERVAL: Final = 0.02
 _CAUSE_SECONDS: Final = 5.0
 #: The exit code of ranks that were told to end and have saved, of which none is to blame.
 _TOLD_TO_END: Final = 128 + signal.SIGTERM
+#: The end of ranks that were told to end and would have saved, but were killed before.
+_NOT_SAVED: Final = -signal.SIGKILL
 #: What a rank gets of the cores if nobody has divided them.
 _UNLIMITED: Final = Share()
 
@@ -76,11 +78,16 @@ class Processes:
         The program of a rank and its arguments.
     tags : bool, optional
         Whether each line that a process prints begins with its rank.
+    report : callable
+        A function that is called with sentences about failures.
 
     """
 
-    def __init__(self, program: Sequence[str], *, tags: bool = False) -> None:
+    def __init__(
+        self, program: Sequence[str], *, tags: bool = False, report: Callable[[str], None]
+    ) -> None:
         self._program = program
+        self.report = report
         self._tags = tags
         self.output = TaggedOutput()
         self._reports = Reports()
@@ -141,9 +148,27 @@ class Processes:
         rank = int(variables[RANK]) if NAME in variables else None
         return failure_of(self.state(process), process.pid, process.returncode, rank)
 
-    def close(self, report: Callable[[str], None], *, is_cause_known: bool = True) -> None:
+    def code_after_notice(self, told: "Iterable[subprocess.Popen[bytes]]") -> int:
+        """Return the code of the first of these ranks that failed after SIGTERM, or 0.
+
+        A rank without a handler ends by that signal, and a rank that saves with `_TOLD_TO_END`.
+        """
+        failures = []
+        for process in told:
+            code = process.returncode
+            if code in (-signal.SIGTERM, -signal.SIGKILL) and self.state(process).saves:
+                failures.append(self.failure(process)._replace(code=_NOT_SAVED))
+            elif code not in (0, _TOLD_TO_END, -signal.SIGTERM, -signal.SIGKILL):
+                failures.append(self.failure(process))
+        if not failures:
+            return 0
+        first = first_cause(failures)
+        self.report(describe(first))
+        return first.code
+
+    def close(self, *, is_cause_known: bool = True) -> None:
         """Print what ranks have left to this process to print, and forget all reports."""
-        _print_rest(self._reports, report, is_cause_known=is_cause_known)
+        _print_rest(self._reports, self.report, is_cause_known=is_cause_known)
 
 
 def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -> Failure:
@@ -155,23 +180,29 @@ def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -
     return Failure(name, code, began, rank, lost.cause if lost and not own else None)
 
 
-def explain_mpi_job(reports: Reports, code: int, report: Callable[[str], None]) -> int:
-    """Say why a job of mpirun has failed; return the code of the first cause, else that of mpirun.
+def explain_mpi_job(
+    reports: Reports, code: int, report: Callable[[str], None], *, was_told: bool
+) -> int:
+    """Say why a job of mpirun has failed; return the code of the first cause, else the given one.
 
-    Only a rank that has failed by itself, rather than by a signal, has reported its code.
+    Only a rank that has failed by itself, rather than by a signal, has reported its code. If the
+    job was told to end, the code of mpirun says nothing about the ranks.
     """
+    states = reports.states().values()
+    if was_told:
+        code = _NOT_SAVED if any(state.saves for state in states) else 0
     failures = [
         failure_of(state, state.failure.pid, state.failure.code)
-        for state in reports.states().values()
+        for state in states
         if state.failure is not None and state.failure.code is not None
     ]
-    first = first_cause(failures) if code and failures else None
+    first = first_cause(failures) if failures else None
     is_own = first is not None and first.cause is None
-    if first is not None and is_own:
+    # If no rank ended with the code of mpirun, mpirun has named the rank that a signal ended.
+    is_known = is_own or code not in (0, *(failure.code for failure in failures))
+    if first is not None and (is_own or not code):
         report(describe(first))
         code = first.code
-    # If no rank ended with the code of mpirun, mpirun has named the rank that a signal ended.
-    is_known = is_own or code not in (failure.code for failure in failures)
     _print_rest(reports, report, is_cause_known=is_known)
     return code
 
@@ -194,7 +225,7 @@ def watch(
     starts: Iterable["subprocess.Popen[bytes]"],
     react: Reaction,
     is_stopped: Callable[[], bool],
-    output: TaggedOutput,
+    started: Processes,
 ) -> int:
     """Wait for the end of a job, end what still runs then, and return the job's exit code.
 
@@ -207,11 +238,13 @@ def watch(
         call and a list of those that run, to which it may add. If it returns an exit code, the job
         has ended with that code.
     is_stopped : callable
-        A function that returns whether the job is to be ended, with code 0.
-    output : TaggedOutput
-        What the ranks print, if it is to be copied.
+        A function that returns whether the job is to be ended. Its code is then that of a rank that
+        fails although it may save, or has a failure of its own, or 0.
+    started : Processes
+        The processes of the job.
 
     """
+    output = started.output
     running: list[subprocess.Popen[bytes]] = []
     try:
         for process in starts:
@@ -225,10 +258,10 @@ def watch(
             pids = [process.pid for process in running]
             processes.await_end(pids, _INTERVAL, output.descriptors)
             output.copy()
-        return 0
     finally:
         end(running, output.copy)
         output.copy(is_last=True)
+    return started.code_after_notice(running)
 
 
 class FirstFailure:
@@ -242,23 +275,15 @@ class FirstFailure:
         Whether a failure ends the other ranks.
     allows_failures : bool, optional
         Whether the code is 0 if that of any rank is.
-    report : callable, optional
-        A function that is called with a sentence about the failure.
 
     """
 
     def __init__(
-        self,
-        started: Processes,
-        *,
-        ends_job: bool,
-        allows_failures: bool = False,
-        report: Callable[[str], None] = lambda sentence: None,
+        self, started: Processes, *, ends_job: bool, allows_failures: bool = False
     ) -> None:
         self._started = started
         self._ends_job = ends_job
         self._allows_failures = allows_failures
-        self._report = report
         self._failures: list[Failure] = []
         self._has_success = False
         self._waits: dict[int, float] = {}  # until when an end is awaited, by process id
@@ -274,7 +299,7 @@ class FirstFailure:
             if process.returncode:
                 self._failures.append(self._started.failure(process))
                 if not self._ends_job and process.returncode < 0:
-                    self._report(describe(self._failures[-1]))
+                    self._started.report(describe(self._failures[-1]))
         if not running:
             return 0 if self._allows_failures and self._has_success else self.code()
         if not self._failures or not self._ends_job or self._is_waiting(running):
@@ -287,7 +312,7 @@ class FirstFailure:
             return 0
         first = first_cause(self._failures)
         if (self._ends_job or first.code > 0) and first.code != _TOLD_TO_END:
-            self._report(describe(first))
+            self._started.report(describe(first))
         return first.code
 
     @property
@@ -336,13 +361,13 @@ def run(
     negative number of the signal as its code, as in `subprocess`. `report` is called with sentences
     about failures. With `tags`, each line of the output begins with its rank.
     """
-    started = Processes(program, tags=tags)
+    started = Processes(program, tags=tags, report=report)
     starts = started.start_all(variables_of_job(len(shares)), shares)
-    first = FirstFailure(started, ends_job=not survive, allows_failures=survive, report=report)
+    first = FirstFailure(started, ends_job=not survive, allows_failures=survive)
     try:
-        return watch(starts, first.react, is_stopped, started.output)
+        return watch(starts, first.react, is_stopped, started)
     finally:
-        started.close(report, is_cause_known=first.is_cause_known)
+        started.close(is_cause_known=first.is_cause_known)
 
 
 def end(ranks: Sequence[Rank], meanwhile: Callable[[], object] = lambda: None) -> None:
