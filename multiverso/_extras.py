@@ -57,16 +57,22 @@ class _Hook:
     """The hook for uncaught exceptions; it passes other exceptions on to the hook before it."""
 
     def __init__(self) -> None:
-        self._previous = sys.excepthook
+        self.previous = sys.excepthook
 
     def __call__(
         self, kind: type[BaseException], error: BaseException, frames: TracebackType | None
     ) -> None:
         if not isinstance(error, MissingExtraError):
-            self._previous(kind, error, frames)
+            self.previous(kind, error, frames)
             return
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EXIT_CODE)
+
+
+def has_plain_hook() -> bool:
+    """Return whether the program has no hook of its own for uncaught exceptions."""
+    hook = sys.excepthook
+    return (hook.previous if isinstance(hook, _Hook) else hook) is sys.__excepthook__
 
 
 @contextlib.contextmanager

@@ -25,7 +25,11 @@ def noted_signals() -> Iterator[list[int]]:
 
 
 def exit_code(code: int, received: list[int]) -> int:
-    """Return 128 + N for an end by signal N, as a shell does; Popen has -N."""
-    if received:
-        return 128 + received[0]
-    return code if code >= 0 else 128 - code
+    """Return 128 + N for an end by signal N, as a shell does; Popen has -N.
+
+    After SIGTERM, the code of a rank that has failed stays: 143 would say that it has saved.
+    """
+    code = code if code >= 0 else 128 - code
+    if not received or (received[0] == signal.SIGTERM and code):
+        return code
+    return 128 + received[0]

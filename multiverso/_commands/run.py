@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from multiverso._commands._argument_types import integer, seconds, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import guard, processes, ranks
 from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
+from multiverso._local.tagged_output import TaggedOutput
+from multiverso._native.reports import Reports
 
 
 def add_parser(commands: Any) -> None:
@@ -24,8 +27,9 @@ def add_parser(commands: Any) -> None:
         description="Starts the ranks without MPI, which they do not need on one machine. For a "
         "script that uses MPI itself, --mpi starts mpirun, with the options that the MPI of this "
         "environment needs. Each rank starts as many threads as it has cores: OMP_NUM_THREADS and "
-        "its like are set, unless you have set them. The first rank that fails ends the job with "
-        "its exit code. With --restarts, a failed job is restarted; its script resumes from the "
+        "its like are set, unless you have set them. A rank that fails ends the job, with the exit "
+        "code and the traceback of the first one that failed by itself. With --restarts, a failed "
+        "job is restarted; its script resumes from the "
         "last checkpoint with mv.load(DIRECTORY, missing_ok=True). With --elastic, a rank that "
         "fails does not end the others, and processes can join later.",
     )
@@ -71,6 +75,9 @@ def add_parser(commands: Any) -> None:
         metavar="SECONDS",
         help="how long ranks may take to end after SIGTERM, which they get when the job is to end; "
         f"then they are killed ({guard.GRACE:g})",
+    )
+    parser.add_argument(
+        "--tag", action="store_true", help="begin each line that a rank prints with [rank N]"
     )
     launcher = parser.add_mutually_exclusive_group()
     launcher.add_argument(
@@ -185,33 +192,43 @@ def _spans_nodes(options: argparse.Namespace) -> bool:
 def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
     # These imports would delay the start of other jobs.
-    from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
+    from multiverso._mpi.mpirun import mpirun_command, mpirun_environment, rank_tag
     from multiverso._mpi.shared_files import SharedFiles
 
-    command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
+    command = mpirun_command(
+        program, options.np, mpirun=options.mpirun, survive=options.survive, tags=options.tag
+    )
     files = SharedFiles(lambda: processes.descendants(os.getpid()))
+    reports, output = Reports(), TaggedOutput()
+    pipes = [output.open() for _ in range(2 if options.tag else 0)]
     with noted_signals() as received:
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(
             command,
-            env={**mpirun_environment(options.np), **share.variables},
+            env={**mpirun_environment(options.np), **share.variables, **reports.variables("")},
+            stdout=pipes[0] if pipes else None,
+            stderr=pipes[1] if pipes else None,
+            pass_fds=[reports.descriptor],
             start_new_session=True,
             # It is safe, because this process has one thread. At SIGTERM mpirun ends its ranks.
             preexec_fn=functools.partial(guard.end_with_parent, signal.SIGTERM),
         )
+        for target, pipe in enumerate(pipes, start=1):
+            output.add(pipe, rank_tag, target)
         while process.poll() is None and not received:
             guard.reap([process.pid])
             files.look()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.2)  # A signal does not end the wait.
+            processes.await_end([process.pid], 0.2, output.descriptors)
+            output.copy()
         if received:
             _tell(process, received[0])
-        _await_end(process)
+        _await_end(process, output)
     # A signal may have ended mpirun, or mpirun a rank, before it could end what it had started.
     if received or process.returncode < 0:
         guard.end_descendants()
     files.remove()
-    return exit_code(process.returncode, received), bool(received)
+    code = ranks.explain_mpi_job(reports, process.returncode, _report, was_told=bool(received))
+    return exit_code(code, received), bool(received)
 
 
 def _tell(mpirun: subprocess.Popen[bytes], number: int) -> None:
@@ -237,26 +254,36 @@ def _run_ranks(
             from multiverso._local.elastic import ElasticJob
 
             workers, respawn = options.elastic, options.respawn
-            job = ElasticJob(program, shares, workers, respawn=respawn, report=_report)
-            code = ranks.watch(job.starts(), job.react, is_stopped)
+            job = ElasticJob(
+                program, shares, workers, respawn=respawn, report=_report, tags=options.tag
+            )
+            code = job.run(is_stopped)
         else:
             code = ranks.run(
-                program, shares, survive=options.survive, is_stopped=is_stopped, report=_report
+                program,
+                shares,
+                survive=options.survive,
+                is_stopped=is_stopped,
+                report=_report,
+                tags=options.tag,
             )
         if received:
             guard.end_descendants()  # what ranks have started and left behind
     return exit_code(code, received), bool(received)
 
 
-def _await_end(process: subprocess.Popen[bytes]) -> None:
+def _await_end(process: subprocess.Popen[bytes], output: TaggedOutput) -> None:
     """Wait for the end of the job; end it by signals if it takes too long."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            process.wait(guard.grace())
+        end = time.monotonic() + guard.grace()
+        while process.poll() is None and time.monotonic() < end:
+            processes.await_end([process.pid], 0.2, output.descriptors)
+            output.copy()
+        if process.poll() is not None:
             break
-        except subprocess.TimeoutExpired:
-            if guard.lost_launcher():
-                guard.end_descendants()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
+        if guard.lost_launcher():
+            guard.end_descendants()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
     process.wait()
+    output.copy(is_last=True)

@@ -46,8 +46,17 @@ def has_session(pid: int) -> bool:
     return False
 
 
-def await_end(pids: Iterable[int], seconds: float) -> None:
-    """Wait until one of these children of this process has ended, but not longer than `seconds`."""
+def exists(pid: int) -> bool:
+    """Return whether a process of this user exists."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def await_end(pids: Iterable[int], seconds: float, pipes: Iterable[int] = ()) -> None:
+    """Wait until a child of this process has ended or a pipe can be read, at most `seconds`."""
     with contextlib.ExitStack() as stack:
         try:
             poll = select.poll()
@@ -55,6 +64,8 @@ def await_end(pids: Iterable[int], seconds: float) -> None:
                 descriptor = os.pidfd_open(pid)
                 stack.callback(os.close, descriptor)
                 poll.register(descriptor, select.POLLIN)
+            for pipe in pipes:
+                poll.register(pipe, select.POLLIN)
             poll.poll(seconds * 1000)
         except (AttributeError, OSError):  # The system cannot wait for them together.
             time.sleep(seconds)

@@ -6,17 +6,27 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from multiverso._local import guard, processes
 from multiverso._local.cores import Share
+from multiverso._local.first_cause import Failure, explain, first_cause
 from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
+from multiverso._local.tagged_output import TaggedOutput, tag
 from multiverso._mpi.launcher import without_rank
+from multiverso._native.reports import VARIABLE, RankState, Reports
 
 #: Seconds between two looks at the processes.
 _INTERVAL: Final = 0.02
+#: Seconds in which a rank that others have lost must end, if it has not said that it fails.
+_CAUSE_SECONDS: Final = 5.0
+#: The exit code of ranks that were told to end and have saved, of which none is to blame.
+_TOLD_TO_END: Final = 128 + signal.SIGTERM
+#: The end of ranks that were told to end and would have saved, but were killed before.
+_NOT_SAVED: Final = -signal.SIGKILL
 #: What a rank gets of the cores if nobody has divided them.
 _UNLIMITED: Final = Share()
 
@@ -40,7 +50,7 @@ class Rank(Protocol):
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a rank: that of this process without another launcher's job."""
     own = without_rank(os.environ)
-    for name in (NAME, RANK, SIZE, JOIN, ELASTIC):
+    for name in (NAME, RANK, SIZE, JOIN, ELASTIC, VARIABLE):
         own.pop(name, None)
     return {**own, **variables}
 
@@ -59,23 +69,150 @@ def _begin(share: Share) -> None:
     share.bind()
 
 
-def start(
-    program: Sequence[str],
-    variables: Mapping[str, str],
-    share: Share = _UNLIMITED,
-    *,
-    reads_input: bool = False,
-) -> subprocess.Popen[bytes]:
-    """Start the program as the rank that the variables describe."""
-    # Each rank has a process group of its own, so that Ctrl-C reaches only this process directly.
-    return subprocess.Popen(
-        program,
-        env=environment({**share.variables, **variables}),
-        stdin=None if reads_input else subprocess.DEVNULL,
-        start_new_session=True,
-        # preexec_fn is safe here, because the guard, which runs this code, has one thread.
-        preexec_fn=functools.partial(_begin, share),
-    )
+class Processes:
+    """The processes that a launcher has started for a job, and what they have reported.
+
+    Parameters
+    ----------
+    program : sequence of str
+        The program of a rank and its arguments.
+    tags : bool, optional
+        Whether each line that a process prints begins with its rank.
+    report : callable
+        A function that is called with sentences about failures.
+
+    """
+
+    def __init__(
+        self, program: Sequence[str], *, tags: bool = False, report: Callable[[str], None]
+    ) -> None:
+        self._program = program
+        self.report = report
+        self._tags = tags
+        self.output = TaggedOutput()
+        self._reports = Reports()
+        self._keys = map(str, itertools.count())
+        self._started: dict[int, tuple[str, Mapping[str, str]]] = {}  # key, variables; by id
+
+    def start(
+        self, variables: Mapping[str, str], share: Share = _UNLIMITED, *, reads_input: bool = False
+    ) -> "subprocess.Popen[bytes]":
+        """Start the program as the rank that the variables describe."""
+        key = next(self._keys)
+        pipes = [self.output.open() for _ in range(2 if self._tags else 0)]
+        own = {**share.variables, **variables, **self._reports.variables(key)}
+        # Each rank has a process group of its own, so that Ctrl-C reaches only this process.
+        process = subprocess.Popen(
+            self._program,
+            env=environment({"PYTHONUNBUFFERED": "1", **own} if self._tags else own),
+            stdin=None if reads_input else subprocess.DEVNULL,
+            stdout=pipes[0] if pipes else None,
+            stderr=pipes[1] if pipes else None,
+            pass_fds=[self._reports.descriptor],
+            start_new_session=True,
+            # preexec_fn is safe here, because the guard, which runs this code, has one thread.
+            preexec_fn=functools.partial(_begin, share),
+        )
+        name = f"rank {variables[RANK]}" if NAME in variables else f"process {process.pid}"
+        for target, pipe in enumerate(pipes, start=1):
+            self.output.add(pipe, tag(name), target)
+        self._started[process.pid] = (key, variables)
+        return process
+
+    def start_all(
+        self,
+        ranks: Iterable[Mapping[str, str]],
+        shares: Iterable[Share] = itertools.repeat(_UNLIMITED),
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """Start ranks, given by their variables. As under mpirun, only the first reads input."""
+        for index, (variables, share) in enumerate(zip(ranks, shares, strict=False)):
+            yield self.start(variables, share, reads_input=index == 0)
+
+    def state(self, process: "subprocess.Popen[bytes]") -> RankState:
+        """Return what a process has reported."""
+        key = self._started[process.pid][0]
+        return self._reports.states().get(key, RankState(key))
+
+    def is_in_session(self, process: "subprocess.Popen[bytes]") -> bool:
+        """Return whether a process, or one that it has started as the rank, is in a session."""
+        state = self.state(process)
+        return state.phase == "in" and processes.exists(state.pid)
+
+    def had_session(self) -> bool:
+        """Return whether a process of the job has been in a session."""
+        return any(state.phase != "before" for state in self._reports.states().values())
+
+    def failure(self, process: "subprocess.Popen[bytes]") -> Failure:
+        """Return the end of a process that has failed, as the process has explained it."""
+        variables = self._started[process.pid][1]
+        rank = int(variables[RANK]) if NAME in variables else None
+        return failure_of(self.state(process), process.pid, process.returncode, rank)
+
+    def code_after_notice(self, told: "Iterable[subprocess.Popen[bytes]]") -> int:
+        """Return the code of the first of these ranks that failed after SIGTERM, or 0.
+
+        A rank without a handler ends by that signal, and a rank that saves with `_TOLD_TO_END`.
+        """
+        failures = []
+        for process in told:
+            code = process.returncode
+            if code in (-signal.SIGTERM, -signal.SIGKILL) and self.state(process).saves:
+                failures.append(self.failure(process)._replace(code=_NOT_SAVED))
+            elif code not in (0, _TOLD_TO_END, -signal.SIGTERM, -signal.SIGKILL):
+                failures.append(self.failure(process))
+        if not failures:
+            return 0
+        first = first_cause(failures)
+        self.report(describe(first))
+        return first.code
+
+    def close(self, *, is_cause_known: bool = True) -> None:
+        """Print what ranks have left to this process to print, and forget all reports."""
+        _print_rest(self._reports, self.report, is_cause_known=is_cause_known)
+
+
+def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -> Failure:
+    """Return the end of a process, as it has explained it; `rank` is that before any session."""
+    rank = rank if state.rank is None else state.rank
+    name = f"process {pid}" if rank is None else f"rank {rank} (process {pid})"
+    own, lost = state.own_failure, state.loss
+    began = time.monotonic() if own is None else own.time
+    return Failure(name, code, began, rank, lost.cause if lost and not own else None)
+
+
+def explain_mpi_job(
+    reports: Reports, code: int, report: Callable[[str], None], *, was_told: bool
+) -> int:
+    """Say why a job of mpirun has failed; return the code of the first cause, else the given one.
+
+    Only a rank that has failed by itself, rather than by a signal, has reported its code. If the
+    job was told to end, the code of mpirun says nothing about the ranks.
+    """
+    states = reports.states().values()
+    if was_told:
+        code = _NOT_SAVED if any(state.saves for state in states) else 0
+    failures = [
+        failure_of(state, state.failure.pid, state.failure.code)
+        for state in states
+        if state.failure is not None and state.failure.code is not None
+    ]
+    first = first_cause(failures) if failures else None
+    is_own = first is not None and first.cause is None
+    # If no rank ended with the code of mpirun, mpirun has named the rank that a signal ended.
+    is_known = is_own or code not in (0, *(failure.code for failure in failures))
+    if first is not None and (is_own or not code):
+        report(describe(first))
+        code = first.code
+    _print_rest(reports, report, is_cause_known=is_known)
+    return code
+
+
+def _print_rest(reports: Reports, report: Callable[[str], None], *, is_cause_known: bool) -> None:
+    text, line = explain(reports.states().values(), is_cause_known=is_cause_known)
+    reports.close()
+    sys.stderr.write(text)
+    if line:
+        report(line)
 
 
 def variables_of_job(size: int) -> list[dict[str, str]]:
@@ -84,18 +221,11 @@ def variables_of_job(size: int) -> list[dict[str, str]]:
     return [LocalJob(name, rank, size).variables() for rank in range(size)]
 
 
-def start_all(
-    program: Sequence[str],
-    ranks: Iterable[Mapping[str, str]],
-    shares: Iterable[Share] = itertools.repeat(_UNLIMITED),
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start ranks, given by their variables. As under mpirun, only the first reads the input."""
-    for index, (variables, share) in enumerate(zip(ranks, shares, strict=False)):
-        yield start(program, variables, share, reads_input=index == 0)
-
-
 def watch(
-    starts: Iterable[subprocess.Popen[bytes]], react: Reaction, is_stopped: Callable[[], bool]
+    starts: Iterable["subprocess.Popen[bytes]"],
+    react: Reaction,
+    is_stopped: Callable[[], bool],
+    started: Processes,
 ) -> int:
     """Wait for the end of a job, end what still runs then, and return the job's exit code.
 
@@ -104,12 +234,17 @@ def watch(
     starts : iterable of Popen
         The processes of the ranks, which may be started by the iteration.
     react : callable
-        A function that is called when ranks have ended, with these and a list of those that run, to
-        which it may add. If it returns an exit code, the job has ended with that code.
+        A function that is called again and again, with the ranks that have ended since the last
+        call and a list of those that run, to which it may add. If it returns an exit code, the job
+        has ended with that code.
     is_stopped : callable
-        A function that returns whether the job is to be ended, with code 0.
+        A function that returns whether the job is to be ended. Its code is then that of a rank that
+        fails although it may save, or has a failure of its own, or 0.
+    started : Processes
+        The processes of the job.
 
     """
+    output = started.output
     running: list[subprocess.Popen[bytes]] = []
     try:
         for process in starts:
@@ -118,47 +253,96 @@ def watch(
             guard.reap([process.pid for process in running])
             ended = [process for process in running if process.poll() is not None]
             running[:] = [process for process in running if process not in ended]
-            if ended and (code := react(ended, running)) is not None:
+            if (code := react(ended, running)) is not None:
                 return code
-            processes.await_end([process.pid for process in running], _INTERVAL)
-        return 0
+            pids = [process.pid for process in running]
+            processes.await_end(pids, _INTERVAL, output.descriptors)
+            output.copy()
     finally:
-        end(running)
+        end(running, output.copy)
+        output.copy(is_last=True)
+    return started.code_after_notice(running)
 
 
-def first_failure(
-    *,
-    ends_job: bool,
-    allows_failures: bool = False,
-    report: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
-) -> Reaction:
-    """Return a reaction for `watch`: the code of the job is that of the first rank that failed.
+class FirstFailure:
+    """A reaction for `watch`: the job fails as the first rank has failed that did so by itself.
 
     Parameters
     ----------
+    started : Processes
+        The processes of the job.
     ends_job : bool
-        Whether the first failure ends the other ranks.
+        Whether a failure ends the other ranks.
     allows_failures : bool, optional
         Whether the code is 0 if that of any rank is.
-    report : callable, optional
-        A function that is called with each rank that a signal has ended.
 
     """
-    codes: list[int] = []
+
+    def __init__(
+        self, started: Processes, *, ends_job: bool, allows_failures: bool = False
+    ) -> None:
+        self._started = started
+        self._ends_job = ends_job
+        self._allows_failures = allows_failures
+        self._failures: list[Failure] = []
+        self._has_success = False
+        self._waits: dict[int, float] = {}  # until when an end is awaited, by process id
 
     def react(
-        ended: Sequence[subprocess.Popen[bytes]], running: Sequence[subprocess.Popen[bytes]]
+        self,
+        ended: "Sequence[subprocess.Popen[bytes]]",
+        running: "Sequence[subprocess.Popen[bytes]]",
     ) -> int | None:
+        """Return the exit code of the job, if it is known and the job is to end."""
         for process in ended:
-            if process.returncode < 0:
-                report(process)
-        codes.extend(process.returncode for process in ended)
-        failed = next((code for code in codes if code), 0)
+            self._has_success = self._has_success or not process.returncode
+            if process.returncode:
+                self._failures.append(self._started.failure(process))
+                if not self._ends_job and process.returncode < 0:
+                    self._started.report(describe(self._failures[-1]))
         if not running:
-            return 0 if allows_failures and 0 in codes else failed
-        return failed if failed and ends_job else None
+            return 0 if self._allows_failures and self._has_success else self.code()
+        if not self._failures or not self._ends_job or self._is_waiting(running):
+            return None
+        return self.code()
 
-    return react
+    def code(self) -> int:
+        """Return the exit code of the first rank that failed by itself, or 0."""
+        if not self._failures:
+            return 0
+        first = first_cause(self._failures)
+        if (self._ends_job or first.code > 0) and first.code != _TOLD_TO_END:
+            self._started.report(describe(first))
+        return first.code
+
+    @property
+    def is_cause_known(self) -> bool:
+        """Whether a rank has failed by itself."""
+        return any(failure.cause is None for failure in self._failures)
+
+    def _is_waiting(self, running: "Sequence[subprocess.Popen[bytes]]") -> bool:
+        """Return whether a rank that still runs may have failed before those that have ended."""
+        first = first_cause(self._failures)
+        states = {process.pid: self._started.state(process) for process in running}
+        seconds = guard.grace()
+        waits = [
+            pid
+            for pid, state in states.items()
+            if (own := state.own_failure) and (first.cause is not None or own.time < first.time)
+        ]
+        if not waits and first.cause is not None:
+            seconds = _CAUSE_SECONDS
+            lost = {failure.cause for failure in self._failures}
+            lost |= {state.loss.cause for state in states.values() if state.loss is not None}
+            waits = [pid for pid, state in states.items() if state.rank in lost]
+        now = time.monotonic()
+        return any(now < self._waits.setdefault(pid, now + seconds) for pid in waits)
+
+
+def describe(failure: Failure) -> str:
+    """Return how a rank has ended, such as "rank 1 (process 17) exited with 3"."""
+    after = "" if failure.cause is None else f" after it had lost rank {failure.cause}"
+    return f"{failure.name} {exit_text(failure.code)}{after}"
 
 
 def run(
@@ -168,30 +352,25 @@ def run(
     survive: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
     report: Callable[[str], None] = lambda sentence: None,
+    tags: bool = False,
 ) -> int:
-    """Run a job of a rank per share; return the exit code of the first rank that failed, or 0.
+    """Run a job of a rank per share; return the exit code of the first cause of a failure, or 0.
 
-    The first rank that fails ends the others. With `survive` it does not, and the code is 0 if that
-    of any rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended
-    has the negative number of the signal as its code, as in `subprocess`, and cannot print why, so
-    `report` is called with a sentence.
+    A rank that fails ends the others. With `survive` it does not, and the code is 0 if that of any
+    rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended has the
+    negative number of the signal as its code, as in `subprocess`. `report` is called with sentences
+    about failures. With `tags`, each line of the output begins with its rank.
     """
-    started: list[subprocess.Popen[bytes]] = []  # in the order of the ranks
-
-    def starts() -> Iterator[subprocess.Popen[bytes]]:
-        for process in start_all(program, variables_of_job(len(shares)), shares):
-            started.append(process)
-            yield process
-
-    def report_signal(process: subprocess.Popen[bytes]) -> None:
-        rank = f"rank {started.index(process)} (process {process.pid})"
-        report(f"{rank} {exit_text(process.returncode)}")
-
-    reaction = first_failure(ends_job=not survive, allows_failures=survive, report=report_signal)
-    return watch(starts(), reaction, is_stopped)
+    started = Processes(program, tags=tags, report=report)
+    starts = started.start_all(variables_of_job(len(shares)), shares)
+    first = FirstFailure(started, ends_job=not survive, allows_failures=survive)
+    try:
+        return watch(starts, first.react, is_stopped, started)
+    finally:
+        started.close(is_cause_known=first.is_cause_known)
 
 
-def end(ranks: Sequence[Rank]) -> None:
+def end(ranks: Sequence[Rank], meanwhile: Callable[[], object] = lambda: None) -> None:
     """End the ranks that still run, with SIGTERM and, if that takes too long, SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         running = [rank for rank in ranks if rank.poll() is None]
@@ -201,3 +380,4 @@ def end(ranks: Sequence[Rank]) -> None:
         deadline = time.monotonic() + guard.grace()
         while time.monotonic() < deadline and any(rank.poll() is None for rank in running):
             time.sleep(_INTERVAL)
+            meanwhile()

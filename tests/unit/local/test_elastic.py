@@ -1,20 +1,16 @@
 """The processes of elastic jobs: what a failure ends, and what replaces a rank. No rank has tables.
 
-A script that opens memory with the name and the bytes of a control segment looks to the launcher
-like a rank whose session is open.
+A script reports to the launcher what a rank does whose session opens and ends.
 """
 
-import contextlib
 import os
 import sys
 import textwrap
 import unittest
-from pathlib import Path
 from unittest import mock
 
 from folders import FolderTestCase
 
-import multiverso as mv
 from multiverso._local import elastic, ranks
 from multiverso._local.cores import Share
 from multiverso._local.job import WorkerRange, find_join, find_local_job, find_worker_range
@@ -22,7 +18,7 @@ from multiverso.errors import LauncherError
 
 #: What each script starts with.
 BEGIN = """
-    import os, pathlib, sys, time
+    import json, os, pathlib, sys, time
     rank, folder = os.environ["MULTIVERSO_RANK"], pathlib.Path(sys.argv[1])
     is_joiner = "MULTIVERSO_JOIN" in os.environ
 
@@ -40,39 +36,20 @@ BEGIN = """
         while any(os.path.exists(f"/proc/{pid}") for pid in (folder / name).read_text().split()):
             time.sleep(0.005)
 
-    def open_session():
-        memory = os.memfd_create("multiverso-control")
-        os.write(memory, (folder / "control").read_bytes())
-        return memory
+    def tell(event):
+        _, descriptor, _, _, key = os.environ["MULTIVERSO_REPORTS"].split(":")
+        line = {"key": key, "pid": os.getpid(), "time": time.monotonic(), "event": event}
+        os.write(int(descriptor), json.dumps({**line, "rank": int(rank)}).encode() + b"\\n")
 """
 
 FOREVER = "wait_for('nothing')"
 
 
-def control_segment():
-    """Return the bytes of the control segment of a session."""
-    with mv.session():
-        for descriptor in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(OSError):
-                if "memfd:multiverso" not in str(descriptor.readlink()):
-                    continue
-                content = descriptor.read_bytes()
-                if content[:7] == b"MV-NODE":
-                    return content
-    raise AssertionError
-
-
 class TestElasticJob(FolderTestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.control = control_segment()
-
     def run_job(self, script, size=2, least=1, respawn=False, is_stopped=lambda: False):
         """Run a script as an elastic job; return its exit code and what the launcher reported."""
         path = self.folder / "train.py"
         path.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(script), "utf-8")
-        (self.folder / "control").write_bytes(self.control)
         reports = []
         job = elastic.ElasticJob(
             [sys.executable, "-S", str(path), str(self.folder)],
@@ -81,7 +58,7 @@ class TestElasticJob(FolderTestCase):
             respawn=respawn,
             report=reports.append,
         )
-        code = ranks.watch(job.starts(), job.react, is_stopped)
+        code = job.run(is_stopped)
         return code, "\n".join(reports)
 
     def pids(self, name):
@@ -160,7 +137,7 @@ class TestElasticJob(FolderTestCase):
                 assert os.environ["MULTIVERSO_ELASTIC"] == "1:8"
                 note("joined")
             else:
-                session = open_session()
+                tell("opened")
                 note("open")
                 wait_for("open", 2)
                 if rank == "1":
@@ -179,7 +156,7 @@ class TestElasticJob(FolderTestCase):
                 if len((folder / "joiners").read_text().split()) < 3:
                     sys.exit(1)
             else:
-                session = open_session()
+                tell("opened")
                 note("open")
                 wait_for("open", 2)
                 if rank == "1":
@@ -231,7 +208,7 @@ class TestElasticJob(FolderTestCase):
                 note("late")
                 wait_for_end("over")
                 sys.exit("there is no session to join")
-            session = open_session()
+            tell("opened")
             note("open")
             wait_for("open", 2)
             if rank == "1":
@@ -245,7 +222,7 @@ class TestElasticJob(FolderTestCase):
 
     def test_joiner_that_fails_as_the_last_rank_fails_the_job(self):
         script = """
-            session = open_session()
+            tell("opened")
             note("open")
             if is_joiner:
                 wait_for_end("over")
@@ -257,6 +234,38 @@ class TestElasticJob(FolderTestCase):
             note("over")
         """
         self.assertEqual(self.run_job(script, respawn=True)[0], 6)
+
+    def test_rank_that_fails_after_its_session_is_not_replaced_and_fails_the_job(self):
+        for number, before in enumerate(("", "tell('opened'); tell('closed')")):
+            with self.subTest(before):
+                script = f"""
+                    {before}
+                    tell("opened")
+                    note("open{number}")
+                    wait_for("open{number}", 3)
+                    tell("closed")
+                    if rank == "1":
+                        note("failed{number}")
+                        sys.exit(3)
+                    wait_for_end("failed{number}")
+                """
+                code, reports = self.run_job(script, size=3, respawn=True)
+                self.assertEqual((code, len(self.pids(f"open{number}"))), (3, 3))
+                self.assertIn("after its session, so nothing replaces it", reports)
+
+    def test_rank_that_leaves_its_session_by_a_failure_is_replaced(self):
+        script = """
+            tell("opened")
+            note("open")
+            if not is_joiner:
+                wait_for("open", 2)
+            if rank == "1" and not is_joiner:
+                tell("left")
+                sys.exit(1)
+            wait_for("open", 3)
+        """
+        code, reports = self.run_job(script, respawn=True)
+        self.assertEqual((code, reports.count("replaces it")), (0, 1))
 
     def test_stop_ends_all_ranks_and_replacements(self):
         script = f"""
