@@ -45,6 +45,7 @@ class Coordinator:
         self.replica = validation_replica(model, settings.algo, passes.sample)
         self._received: deque[tuple[int, Report]] = deque()
         self._total_updates = 0  # In all epochs.
+        self._passes = 0  # That workers have completed in this epoch.
         self._num_done = 0  # The number of workers that have ended all epochs.
         self._validation_metrics: dict[str, float] = {}
         self._new_updates = 0  # Since the last validation.
@@ -96,9 +97,7 @@ class Coordinator:
 
     def _receive(self, rank: int, report: Report) -> None:
         self._count(rank, report)
-        # Workers that were told to stop have not completed their passes.
-        is_over = report.ended_epoch and self._passes == self._num_workers
-        if is_over and not self.orders.stop:
+        if self._passes == self._num_workers:
             self._end_epoch()
         self.orders.end = self._num_done == self._num_workers
 
@@ -118,7 +117,8 @@ class Coordinator:
         self._updates += report.updates
         self._total_updates += report.updates
         self._new_updates += report.updates
-        self._passes += report.ended_epoch
+        # Workers that were told to stop have not completed their passes.
+        self._passes += report.ended_epoch and not self.orders.stop
         self._num_done += report.done
         for name, mean in report.metrics.items():
             total, samples = self._sums.setdefault(name, {}).get(rank, (0.0, 0))
@@ -131,7 +131,7 @@ class Coordinator:
             self._validate()
 
     def _begin_epoch(self) -> None:
-        self._samples = self._updates = self._passes = 0  # In this epoch.
+        self._samples = self._updates = 0  # In this epoch.
         #: For each metric and worker: the sum over the samples of this epoch, and their number.
         self._sums: dict[str, dict[int, tuple[float, int]]] = {}
         self._callbacks.on_epoch_begin(self._epoch)
@@ -144,6 +144,7 @@ class Coordinator:
         )
 
     def _end_epoch(self) -> None:
+        self._passes = 0
         logs = self._mean_metrics()
         last = self._epoch == self._epochs.stop - 1
         self._tables.fetch(self.replica)

@@ -113,19 +113,18 @@ class Passes:
 
     def __init__(self, settings: "MPIManager", files: Sequence[str]) -> None:
         self._data = data_with(settings, files)
-        self._opened: tuple[Batch, Iterator[Batch]] | None = self._open()
-        self.sample = self._opened[0]
+        self.sample, first = self._open()
+        self._opened = [first]
 
     def __next__(self) -> Iterator[Batch]:
         """Return the batches of the next pass; raise InputError if there is none."""
-        (batch, others), self._opened = self._opened or self._open(), None
-        return chain([batch], others)
+        return self._opened.pop() if self._opened else self._open()[1]
 
     def _open(self) -> tuple[Batch, Iterator[Batch]]:
         given = self._data.generate_data()
         batches = (batch for batch in given if length_of(unpack(batch)[0]) > 0)
         for batch in batches:
-            return batch, batches
+            return batch, chain([batch], batches)
         name = type(self._data).__name__
         raise InputError(f"{name}: expected a batch from each call of generate_data, received none")
 

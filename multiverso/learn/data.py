@@ -62,7 +62,10 @@ class Data:
             self.file_names = names_of(file_names, "file_names")
 
     def generate_data(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the batches of one epoch, then end.
+        """Yield the batches of one pass over the files, then end.
+
+        A worker calls it once for each epoch, and the master once for each validation. A pass
+        without a batch is an error, and one without an end never ends its epoch.
 
         Yields
         ------
@@ -114,10 +117,7 @@ class Data:
         raise NotImplementedError(msg)
 
     def count_data(self) -> int | None:
-        """Return the number of samples in the files, or None, the default, if it is unknown.
-
-        With None, the first epoch ends when every worker has trained on its files once.
-        """
+        """Return the number of samples in the files for the progress bar, or None by default."""
         return None
 
     def check(self, file_names: Sequence[str]) -> None:
