@@ -92,9 +92,7 @@ def training_session(
     session, whose workers come and go.
     """
     agreed: Exception | None = None
-    with api.session(
-        sync=sync, comm=comm, timeout=timeout, start_timeout=start_timeout
-    ) as opened:
+    with api.session(sync=sync, comm=comm, timeout=timeout, start_timeout=start_timeout) as opened:
         if opened.options.elastic:
             raise InputError("expected a session whose ranks stay, received an elastic one")
         try:
@@ -204,8 +202,8 @@ class Reports:
                 idle = time.monotonic() - self._alive_at
                 limit = self._session.options.timeout
                 if limit is not None and idle > limit and not self._closed:
-                    rank = self._session.rank
-                    text = f"rank {rank} has trained no batch for {idle:.0f} s; timeout= sets the limit"
+                    what = f"rank {self._session.rank} has trained no batch for {idle:.0f} s"
+                    text = f"{what}; timeout= sets the limit"
                     self._session.leave_with(text)
                     raise OperationTimeout(text)
                 self._turn()

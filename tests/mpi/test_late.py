@@ -3,9 +3,9 @@
 import re
 import time
 
+import failpoints
 import pytest
 
-import failpoints
 import launch
 
 #: A wait for the adds of a round, here or on the node with the rows.

@@ -18,7 +18,7 @@ def elsewhere(how, where, absent):
     import multiverso as mv
 
     worker.await_start()
-    mv.init(timeout=worker.SHORT_TIMEOUT)
+    mv.init(start_timeout=worker.SHORT_TIMEOUT)
     if where != "in_session":
         mv.shutdown()
     if worker.RANK == int(absent):

@@ -123,7 +123,7 @@ def no_init(what_instead):
         MPI.COMM_WORLD.Barrier()
     if worker.RANK < LAST:
         try:
-            mv.init(timeout=TIMEOUT if what_instead == "raises" else SHORT_TIMEOUT)
+            mv.init(start_timeout=TIMEOUT if what_instead == "raises" else SHORT_TIMEOUT)
         except mv.OperationTimeout as error:
             if what_instead == "initializes_mpi_while_others_exit":
                 sys.exit(f"handled: {error}")

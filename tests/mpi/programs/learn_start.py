@@ -33,11 +33,11 @@ class Missing(Data):
             raise InputError(f"cannot read {file_names[0]}: no such file")
 
 
-def train(timeout):
+def train(timeout, **limits):
     """Train with data that are missing on the last rank."""
     files = [f"{number}.h5" for number in range(worker.SIZE)]
     algo, model = Algo("sgd", loss="mse"), ModelFromJson(filename="model.json")
-    MPIManager(None, Missing(10), algo, model, 1, files, timeout=timeout).train()
+    MPIManager(None, Missing(10), algo, model, 1, files, timeout=timeout, **limits).train()
 
 
 def missing_file():
@@ -56,7 +56,7 @@ def absent():
     """Train, except on the last rank, which never ends."""
     if worker.RANK == LAST:
         threading.Event().wait()
-    train(SHORT_TIMEOUT)
+    train(LONG_TIMEOUT, start_timeout=SHORT_TIMEOUT)
 
 
 def barrier():

@@ -36,7 +36,7 @@ def one_never_calls_init():
     if worker.RANK == LAST:
         worker.meet("over")
         return
-    worker.report_call(lambda: mv.init(timeout=1))
+    worker.report_call(lambda: mv.init(start_timeout=1))
     worker.meet("over")
 
 
