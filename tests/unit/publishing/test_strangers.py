@@ -358,11 +358,12 @@ class TestWriters(StrangersTestCase):
                     self.assertTrue(error.path.startswith(str(folder)))
                     self.assertRegex(str(error), r"after 1000 of 4\d\d\d bytes; free room there")
                 self.assertFalse([error.path for error in errors if os.path.exists(error.path)])
-                with contextlib.suppress(mv.errors.CheckpointIOError):
-                    mv.publish(7, to=folder)
-                mv.publish(8, to=folder)
-                while view.step < 8:
-                    view.wait(timeout=60)
+                while view.step < 7:
+                    # The failure of the last publication before may still be told.
+                    with contextlib.suppress(mv.errors.CheckpointIOError):
+                        mv.publish(7, to=folder)
+                    with contextlib.suppress(mv.errors.OperationTimeout):
+                        view.wait(timeout=1)
                 np.testing.assert_array_equal(view.tables["w"].get(), table.get())
         self.assertEqual(list(folder.glob(".*")), [])
 
