@@ -156,6 +156,28 @@ class TestReaders(StrangersTestCase):
         ):
             _format.decode(file, {})
 
+    def test_view_keeps_its_version_without_memory_for_the_next(self):
+        asked = []
+
+        def refuse(file, size):
+            asked.append(size)
+            if size > 4000:  # the values
+                raise MemoryError(f"{file.name}: cannot hold {size}")
+
+        folder = self.top / "published"
+        with mv.follow(folder) as view, one_table() as table:
+            table.add(np.ones(1000))
+            mv.publish(2, to=folder)
+            mv.shutdown()
+            with unittest.mock.patch.object(files.OpenFile, "require_memory", refuse):
+                for _ in range(2):
+                    with self.assertRaisesRegex(MemoryError, str(folder)):
+                        view.wait(timeout=60)
+            self.assertEqual(view.version, 1)
+            np.testing.assert_array_equal(view.tables["w"].get(), np.arange(1000))
+            self.assertEqual(view.wait(timeout=60), 2)
+            np.testing.assert_array_equal(view.tables["w"].get(), np.arange(1000) + 1)
+
     def test_hostile_headers_are_refused(self):
         good = {"w": ("F32", [2], 0, 8)}
         hostile = {
@@ -248,7 +270,6 @@ class TestWriters(StrangersTestCase):
         (outside / "precious").write_text("precious")
         (outside / "empty").write_bytes(b"")
         os.chmod(outside / "empty", 0o600)
-        before = tree(outside)
         for kind, write in WRITERS.items():
             names = self.names_of(write)
             self.assertTrue(names)
@@ -256,6 +277,7 @@ class TestWriters(StrangersTestCase):
                 folder = Path(tempfile.mkdtemp(dir=self.top), "shared")
                 (folder / name).parent.mkdir(parents=True)
                 plant(folder / name, outside)
+                before = tree(outside)
                 with self.subTest(what, writer=kind, name=name):
                     try:
                         self.run_writer(write, folder)
@@ -335,14 +357,15 @@ class TestWriters(StrangersTestCase):
                     self.assertEqual(error.bytes_written, 1000)
                     self.assertTrue(error.path.startswith(str(folder)))
                     self.assertRegex(str(error), r"after 1000 of 4\d\d\d bytes; free room there")
-                self.assertEqual(len(list(folder.iterdir())), 3)
-                np.testing.assert_array_equal(follow(folder), np.arange(1000))
-                with contextlib.suppress(mv.errors.CheckpointIOError):
-                    mv.publish(7, to=folder)
-                mv.publish(8, to=folder)
-                while view.step < 8:
-                    view.wait(timeout=60)
+                self.assertFalse([error.path for error in errors if os.path.exists(error.path)])
+                while view.step < 7:
+                    # The failure of the last publication before may still be told.
+                    with contextlib.suppress(mv.errors.CheckpointIOError):
+                        mv.publish(7, to=folder)
+                    with contextlib.suppress(mv.errors.OperationTimeout):
+                        view.wait(timeout=1)
                 np.testing.assert_array_equal(view.tables["w"].get(), table.get())
+        self.assertEqual(list(folder.glob(".*")), [])
 
     def test_names_of_files_being_written_cannot_be_foreseen(self):
         names = set()
