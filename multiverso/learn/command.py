@@ -298,11 +298,13 @@ def _stopping_callbacks(
 def _files_in(path: str) -> list[str]:
     """Return the files that a list names, in the current folder or beside the list."""
     names = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    lines = read_text(path).splitlines()
+    folder = Path(places.path(path, "file")).parent
+    for number, line in enumerate(lines, start=1):
         if not (name := line.strip()):
             continue
-        places = (Path(name), Path(path).parent / name)
-        found = next((str(place) for place in places if place.is_file()), None)
+        files = (Path(name), folder / name)
+        found = next((str(file) for file in files if file.is_file()), None)
         if found is None:
             raise InputError(f"line {number} of {path}: no such file: {name}")
         names.append(found)

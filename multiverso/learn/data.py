@@ -62,10 +62,9 @@ class Data:
             self.file_names = names_of(file_names, "file_names")
 
     def generate_data(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the batches of one pass over the files, then end.
+        """Yield the batches of one pass over the files, at least one, then end.
 
-        A worker calls it once for each epoch, and the master once for each validation. A pass
-        without a batch is an error, and one without an end never ends its epoch.
+        A worker calls it once for each epoch, and the master once for each validation.
 
         Yields
         ------

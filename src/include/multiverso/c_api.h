@@ -509,7 +509,7 @@ MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
  * docs/checkpoint-format.md describes its files. */
 typedef struct MV_SaveOptions {
   int64_t struct_size;   /* sizeof(MV_SaveOptions), set by MV_SaveOptionsInit */
-  const char* directory; /* of the checkpoints; created if missing */
+  const char* directory; /* of the checkpoints; created if missing; a path, not an address */
   int64_t step;          /* >= 0, counted by the caller; -1 for the last checkpoint's plus 1 */
   int64_t keep;          /* checkpoints to keep, including the new one; 0 for all */
   int32_t background;    /* not 0: written in the background, from a copy in memory */

@@ -28,6 +28,18 @@ TEST(Guard, TurnsExceptionsIntoStatuses) {
   EXPECT_STREQ(LastError(), "unknown exception");
 }
 
+TEST(CheckPath, RefusesAddresses) {
+  for (const char* path :
+       {"run", "/run", "C:\\run", "C://run", "s3:run", "a b://run", "./s3://run"}) {
+    EXPECT_TRUE(CheckPath(path, "directory").ok()) << path;
+  }
+  for (const char* path :
+       {"s3://bucket/run", "file:///run", "S3A://run", "git+ssh://host/run", ""}) {
+    EXPECT_EQ(CheckPath(path, "directory").code(), Code::kValue) << path;
+  }
+  EXPECT_EQ(CheckPath(nullptr, "directory").code(), Code::kValue);
+}
+
 TEST(LastError, StaysUntilTheNextError) {
   Report(Status(Code::kValue, "first"));
   EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
