@@ -51,7 +51,8 @@ bool HitFailpoint(const char* name) {
   if (action == "sleep") std::this_thread::sleep_for(std::chrono::seconds(1));
   if (!action.empty() && action != "kill" && action != "stop" && action != "sleep" &&
       action != "error") {
-    std::fprintf(stderr, "MULTIVERSO_FAILPOINTS: expected kill, stop, error or sleep, received %s\n",
+    std::fprintf(stderr,
+                 "MULTIVERSO_FAILPOINTS: expected kill, stop, error or sleep, received %s\n",
                  action.c_str());
     std::abort();
   }

@@ -21,7 +21,8 @@
 
 namespace multiverso {
 
-// Thread-safe. Writes only into the control segment, so all ranks of the node see the changes.
+// Thread-safe. Writes only into the control segment, so all ranks of the node see the changes, and
+// ends the processes of silent ranks (IsAlive).
 class PeerStatus final : public OwnerProbe {
  public:
   // The arguments outlive the status.
