@@ -54,7 +54,9 @@ std::string PeerStatus::ExitReason(int rank) const {
     RecordExit(rank, RankSlot::kDied, reason, unknown, /*was_silent=*/true);
     return reason;
   }
-  return IsAlive(members_->local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
+  if (IsAlive(members_->local_rank_of(rank))) return "";
+  memory_->control()->NoteLoss(rank);
+  return StrCat("(process ", peer.pid, ") died");
 }
 
 std::string PeerStatus::EndOf(int rank) const {
