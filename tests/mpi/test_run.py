@@ -47,6 +47,34 @@ def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
 
 
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_rank_that_failed_first_decides_though_others_end_before_it(how, is_sync, run_command):
+    program = ("runs.py", "is_lost", how, str(is_sync))
+    result = launch.run(*program, np=4, mpirun=run_command("--tag")).check_clean()
+    assert result.returncode == {"exit": 3, "raise": 1}[how], result.output
+    assert result.output.count("Traceback") == (how == "raise")
+    assert ("[rank 1] ValueError: bad batch 17" in result.output) == (how == "raise")
+    assert "multiverso run: rank 1 (process " in result.output
+    assert "3 more: PeerLostError of rank 1" in result.output
+
+
+@pytest.mark.one_mpi
+def test_job_is_not_trained_again_after_failures_that_follow_its_session(tmp_path):
+    mpirun = launch.run_command(tmp_path, "--elastic", "1:4", "--respawn")
+    program = ("runs.py", "fails_after_shutdown", str(tmp_path / "trained"))
+    result = launch.run(*program, np=3, mpirun=mpirun).check_clean()
+    assert result.returncode == 3, result.output
+    assert (tmp_path / "trained").read_text("utf-8").count("trained") == 3
+
+
+@pytest.mark.one_mpi
+def test_programs_that_a_rank_starts_do_not_end_its_session(tmp_path):
+    mpirun = launch.run_command(tmp_path, "--elastic", "1:4", "--respawn")
+    result = launch.run("runs.py", "starts_programs", np=2, mpirun=mpirun).check()
+    assert "replaces it" in result.output
+
+
 def test_run_ends_a_job_in_which_a_rank_never_calls_init(run_command):
     result = launch.run("faults.py", "no_init", "nothing", np=3, mpirun=run_command()).check_clean()
     assert result.returncode != 0
