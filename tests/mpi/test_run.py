@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
 import launch
+import multiverso as mv
 from multiverso._extras import install_command
 from multiverso._local.processes import descendants
 
@@ -66,6 +68,20 @@ def test_job_is_not_trained_again_after_failures_that_follow_its_session(tmp_pat
     result = launch.run(*program, np=3, mpirun=mpirun).check_clean()
     assert result.returncode == 3, result.output
     assert (tmp_path / "trained").read_text("utf-8").count("trained") == 3
+
+
+@pytest.mark.one_mpi
+@pytest.mark.skipif(sys.platform != "linux", reason="readers need Linux")
+def test_reader_names_the_rank_that_was_killed(tmp_path):
+    mpirun, name = launch.run_command(tmp_path), f"read-{os.getpid()}"
+    with launch.Job("runs.py", "is_read", name, np=4, mpirun=mpirun) as job:
+        job.wait_for("busy")
+        view = mv.attach(name, timeout=60)
+        table, pid = view.tables["w"], job.pid(2)
+        job.signal(2, signal.SIGKILL)
+        assert job.finish().check_clean().returncode == 128 + signal.SIGKILL
+    with view, pytest.raises(mv.errors.StateError, match=rf"rank 2 \(process {pid}\) died"):
+        table.get()
 
 
 @pytest.mark.one_mpi

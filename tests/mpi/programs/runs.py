@@ -93,6 +93,15 @@ def starts_programs():
         worker.wait_for("joined", 0)
 
 
+def is_read(name):
+    """Sleep in a session with readers."""
+    worker.begin()
+    mv.init(name=name)
+    mv.ArrayTable(4, name="w")
+    worker.announce("busy")
+    _sleep()
+
+
 def sleeps():
     """Open a session and sleep until the test ends the job."""
     worker.begin()
