@@ -97,9 +97,10 @@ def is_read(name):
     """Sleep in a session with readers."""
     worker.begin()
     mv.init(name=name)
-    mv.ArrayTable(4, name="w")
+    table = mv.ArrayTable(4, name="w")
     worker.announce("busy")
     _sleep()
+    table.get()
 
 
 def sleeps():
