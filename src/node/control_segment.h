@@ -98,9 +98,9 @@ struct alignas(64) NodeControl {
   int32_t mode;  // an MV_MODE_ of the C API
   int32_t survives_losses;
   std::atomic<int32_t> first_lost;  // 1 more than the rank that was lost first; 0 if none is known
-  int64_t started;   // seconds since 1970 UTC
-  uint64_t session;  // Membership::session, which the tables also have (TableHeader)
-  char name[64];     // of the session; empty if it has no readers
+  int64_t started;                  // seconds since 1970 UTC
+  uint64_t session;                 // Membership::session, which the tables also have (TableHeader)
+  char name[64];                    // of the session; empty if it has no readers
 
   // ---- Only of an elastic session
   int32_t initial_size;  // the ranks that opened it; 0 in a session that is not elastic
