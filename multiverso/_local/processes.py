@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from multiverso._native.library import checked
 from multiverso._native.node_calls import read_description
-from multiverso.errors import StateError, UnsupportedError
+from multiverso.errors import MultiversoError, StateError, UnsupportedError
 
 PROC: Final = Path("/proc")
 
@@ -44,6 +44,12 @@ def has_session(pid: int) -> bool:
     with contextlib.suppress(UnsupportedError):
         return pid != os.getpid() and bool(find_sessions(pid))
     return False
+
+
+def note_loss(pid: int, rank: int) -> None:
+    """Tell the session of a process, before it is ended, which rank was lost first."""
+    with contextlib.suppress(MultiversoError):
+        checked.MV_NoteLoss(pid, rank)
 
 
 def exists(pid: int) -> bool:

@@ -304,6 +304,7 @@ class FirstFailure:
             return 0 if self._allows_failures and self._has_success else self.code()
         if not self._failures or not self._ends_job or self._is_waiting(running):
             return None
+        self._note_loss(running)
         return self.code()
 
     def code(self) -> int:
@@ -314,6 +315,14 @@ class FirstFailure:
         if (self._ends_job or first.code > 0) and first.code != _TOLD_TO_END:
             self._started.report(describe(first))
         return first.code
+
+    def _note_loss(self, running: "Sequence[subprocess.Popen[bytes]]") -> None:
+        """Tell readers of the session, through a rank that still runs, which rank failed first."""
+        first = first_cause(self._failures)
+        rank = first.rank if first.cause is None else first.cause
+        pid = next((pid for each in running if (pid := self._started.state(each).pid)), None)
+        if rank is not None and pid is not None:
+            processes.note_loss(pid, rank)
 
     @property
     def is_cause_known(self) -> bool:

@@ -41,6 +41,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionOptionsInit": (c_int32, (POINTER(MV_SessionOptions),)),
     "MV_SessionOpen": (c_int32, (POINTER(MV_SessionOptions), POINTER(MV_Session))),
     "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),
+    "MV_NoteLoss": (c_int32, (c_int64, c_int32)),
     "MV_FindSessions": (c_int32, (c_int64, c_char_p, c_int64, POINTER(c_int64))),
     "MV_NodeDescribe": (c_int32, (c_char_p, c_char_p, c_int64, POINTER(c_int64))),
     "MV_SessionStats": (c_int32, (MV_Session, c_char_p, c_int64, POINTER(c_int64))),

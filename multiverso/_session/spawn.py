@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from multiverso import _session
 from multiverso._extras import MissingExtraError, install_command
-from multiverso._local import guard, ranks as local_ranks
+from multiverso._local import guard, processes, ranks as local_ranks
 from multiverso._local.cores import Cores, all_thread_variables
 from multiverso._local.first_cause import Failure, consequences, first_cause
 from multiverso._local.job import LocalJob, new_name
@@ -323,7 +323,11 @@ def _collect(ranks: Sequence[_Rank], end: float | None) -> list[Any]:
                     raise rank.failure(f"its process did not begin within {_START_SECONDS:g} s")
             except _FailedRankError as failed:
                 waiting.remove(rank)
-                raise _first_error(failed, waiting) from None
+                first = _first_error(failed, waiting)
+                for other in waiting:  # Before they are ended, so that readers know the cause.
+                    if other.poll() is None:
+                        processes.note_loss(other.pid, first.rank)
+                raise first from None
             if value is not None:
                 waiting.remove(rank)
                 values[rank.job.rank] = value[0]

@@ -13,6 +13,13 @@ int32_t MV_FindSessions(int64_t pid, char* json, int64_t room, int64_t* length) 
   return Guard([&] { return WriteText(DescribeSessions(pid), json, room, length); });
 }
 
+int32_t MV_NoteLoss(int64_t pid, int32_t rank) {
+  return Guard([&]() -> Status {
+    NoteLossIn(pid, rank);
+    return Status::Ok();
+  });
+}
+
 int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* length) {
   return Guard([&]() -> Status {
     if (path == nullptr) return Status(Code::kValue, "MV_NodeDescribe: expected a path");

@@ -102,6 +102,7 @@ void SessionState::Leave(const std::string& reason) {
   if (is_leaving_.exchange(true)) return;  // another thread is leaving already
   memory_->control()->some_lost.store(1);
   CopyText(mine.reason, reason);
+  memory_->control()->NoteLoss(members_->rank());
   // In an elastic session, ranks may leave at any time.
   if (members_->survives_losses() && !members_->is_elastic() && members_->num_ranks_here() > 1) {
     LogWarning(StrCat(members_->NameRank(members_->rank()), " left (", mine.reason,

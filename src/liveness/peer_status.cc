@@ -94,9 +94,9 @@ std::string PeerStatus::ExitReason(int rank) const {
     return reason;
   }
   // IsAlive may exclude the rank.
-  const bool is_lost =
-      !IsAlive(members_->local_rank_of(rank)) || peer.state.load() == RankSlot::kDied;
-  return is_lost ? EndHere(rank) : "";
+  if (IsAlive(members_->local_rank_of(rank)) && peer.state.load() != RankSlot::kDied) return "";
+  memory_->control()->NoteLoss(rank);
+  return EndHere(rank);
 }
 
 std::string PeerStatus::EndOf(int rank) const {

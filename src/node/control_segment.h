@@ -101,10 +101,10 @@ struct alignas(64) NodeControl {
   int32_t node;  // the index of this node
   int32_t mode;  // an MV_MODE_ of the C API
   int32_t survives_losses;
-  int32_t unused;    // fills the gap before `started`
-  int64_t started;   // seconds since 1970 UTC
-  uint64_t session;  // Membership::session, which the tables also have (TableHeader)
-  char name[64];     // of the session; empty if it has no readers
+  std::atomic<int32_t> first_lost;  // 1 more than the rank that was lost first; 0 if none is known
+  int64_t started;                  // seconds since 1970 UTC
+  uint64_t session;                 // Membership::session, which the tables also have (TableHeader)
+  char name[64];                    // of the session; empty if it has no readers
 
   // ---- Only of an elastic session
   int32_t initial_size;  // the ranks that opened it; 0 in a session that is not elastic
@@ -179,6 +179,12 @@ struct alignas(64) NodeControl {
   int32_t abort_code;   // a Code
   int32_t abort_about;  // the rank that the error is about; -1 if it is about none
   char abort_reason[512];
+
+  // Records that a rank is lost, unless another was lost before.
+  void NoteLoss(int rank) {
+    int32_t none = 0;
+    first_lost.compare_exchange_strong(none, rank + 1);
+  }
 
   // After this struct come three arrays with one entry per rank of the session, in rank order.
   // The caller passes their size, since num_ranks may be unset or, in a file, invalid.

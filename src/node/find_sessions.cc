@@ -84,4 +84,10 @@ Result<std::string> DescribeSessions(int64_t pid) {
       .text;
 }
 
+void NoteLossIn(int64_t pid, int rank) {
+  for (const FoundSession& found : FindSessions(pid, /*is_writable=*/true)) {
+    if (rank >= 0 && rank < found.control()->num_ranks) found.control()->NoteLoss(rank);
+  }
+}
+
 }  // namespace multiverso

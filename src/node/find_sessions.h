@@ -48,6 +48,9 @@ class FoundSession {
 // it is 0: each node of a session once, also if none of its ranks is alive.
 std::vector<FoundSession> FindSessions(int64_t pid = 0, bool is_writable = false);
 
+// Tells the sessions of a process which rank was lost first, for their readers.
+void NoteLossIn(int64_t pid, int rank);
+
 // Returns the sessions as a JSON list of objects: "alive", a list of ranks, and "node", the
 // NodeSnapshot. Returns UnsupportedError where no session can be found.
 Result<std::string> DescribeSessions(int64_t pid);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "base/checked.h"
 #include "base/copy_bytes.h"
@@ -54,13 +55,20 @@ std::string JobReader::EndReason() const {
   if (control_->abort.load(std::memory_order_acquire) == NodeControl::kSet) {
     return TextOf(control_->abort_reason);
   }
-  for (int local_rank = 0; local_rank < session_.RanksHere(); ++local_rank) {
-    const int rank = session_.RankOf(local_rank);
+  // The first rank that was lost is the reason. Others have lost it, or were ended after it.
+  std::vector<int> ranks;
+  const int first = control_->first_lost.load(std::memory_order_acquire) - 1;
+  if (control_->survives_losses == 0 && first >= 0 && first < control_->num_ranks) {
+    ranks.push_back(first);
+  }
+  for (int i = 0; i < session_.RanksHere(); ++i) ranks.push_back(session_.RankOf(i));
+  for (const int rank : ranks) {
     const RankSlot& slot = control_->slots()[rank];
     const uint32_t state = slot.state.load(std::memory_order_acquire);
     if (state == RankSlot::kLeft) {
       return StrCat("rank ", rank, " left (", TextOf(slot.reason), ")");
     }
+    if (slot.pid == 0) continue;  // It was on another node.
     if (state != RankSlot::kClosed) return StrCat("rank ", rank, " (process ", slot.pid, ") died");
   }
   return "it was shut down";

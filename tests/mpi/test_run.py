@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
 import launch
+import multiverso as mv
 from multiverso._extras import install_command
 from multiverso._local.processes import descendants
 
@@ -45,6 +47,48 @@ def test_failing_script_ends_the_job(how):
 @pytest.mark.parametrize("how", ["raise", "exit", "missing"])
 def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_rank_that_failed_first_decides_though_others_end_before_it(how, is_sync, run_command):
+    program = ("runs.py", "is_lost", how, str(is_sync))
+    result = launch.run(*program, np=4, mpirun=run_command("--tag")).check_clean()
+    assert result.returncode == {"exit": 3, "raise": 1}[how], result.output
+    assert result.output.count("Traceback") == (how == "raise")
+    assert ("[rank 1] ValueError: bad batch 17" in result.output) == (how == "raise")
+    assert "multiverso run: rank 1 (process " in result.output
+    assert "3 more: PeerLostError of rank 1" in result.output
+
+
+@pytest.mark.one_mpi
+def test_job_is_not_trained_again_after_failures_that_follow_its_session(tmp_path):
+    mpirun = launch.run_command(tmp_path, "--elastic", "1:4", "--respawn")
+    program = ("runs.py", "fails_after_shutdown", str(tmp_path / "trained"))
+    result = launch.run(*program, np=3, mpirun=mpirun).check_clean()
+    assert result.returncode == 3, result.output
+    assert (tmp_path / "trained").read_text("utf-8").count("trained") == 3
+
+
+@pytest.mark.one_mpi
+@pytest.mark.skipif(sys.platform != "linux", reason="readers need Linux")
+def test_reader_names_the_rank_that_was_killed(tmp_path):
+    mpirun, name = launch.run_command(tmp_path), f"read-{os.getpid()}"
+    with launch.Job("runs.py", "is_read", name, np=4, mpirun=mpirun) as job:
+        job.wait_for("busy")
+        view = mv.attach(name, timeout=60)
+        table, pid = view.tables["w"], job.pid(2)
+        job.signal(2, signal.SIGKILL)
+        assert job.finish().check_clean().returncode == 128 + signal.SIGKILL
+    with view, pytest.raises(mv.errors.StateError, match=rf"rank 2 \(process {pid}\) died"):
+        table.get()
+
+
+@pytest.mark.one_mpi
+def test_programs_that_a_rank_starts_do_not_end_its_session(tmp_path):
+    mpirun = launch.run_command(tmp_path, "--elastic", "1:4", "--respawn")
+    result = launch.run("runs.py", "starts_programs", np=2, mpirun=mpirun).check()
+    assert "replaces it" in result.output
 
 
 def test_run_ends_a_job_in_which_a_rank_never_calls_init(run_command):

@@ -249,6 +249,9 @@ MV_EXPORT int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* v
  * there: for each node of a session what MV_NodeDescribe writes, as "node", and the numbers of the
  * ranks that take part now, as "alive". MV_ERR_UNSUPPORTED on other systems than Linux. */
 MV_EXPORT int32_t MV_FindSessions(int64_t pid, char* json, int64_t room, int64_t* length);
+/* For launchers: tells the sessions of a process, before it is ended, which rank was lost first.
+ * Readers of the session say so, unless its ranks have noted another loss before. */
+MV_EXPORT int32_t MV_NoteLoss(int64_t pid, int32_t rank);
 /* Describes the ranks of a node without disturbing them, as a JSON object of `length` characters,
  * which is written to `json` if it fits the `room` there. `path` is /proc/PID/fd/N, the descriptor
  * of the node's control segment in one of their processes, because the segment has no other name.

@@ -1,5 +1,6 @@
 """Scripts for ``multiverso run`` and ``python -m multiverso``: ``runs.py FUNCTION ...``."""
 
+import atexit
 import os
 import signal
 import subprocess
@@ -34,6 +35,72 @@ def fails(how):
         sys.modules["torch"] = None  # With this, Python's import raises ModuleNotFoundError.
         import multiverso.torch_ext  # noqa: F401
     raise ValueError("bad batch 17")
+
+
+def is_lost(how, is_sync):
+    """Fail on rank 1, whose process ends after those of the ranks that have lost it."""
+    worker.begin()
+
+    def outlive():
+        for rank in set(range(worker.SIZE)) - {1}:
+            worker.wait_for("ends", rank)
+        time.sleep(0.5)
+
+    with mv.session(sync=is_sync == "True", timeout=60):
+        table = mv.ArrayTable(4)
+        mv.barrier()
+        if worker.RANK != 1:
+            atexit.register(worker.announce, "ends")
+            if is_sync == "True":
+                table.add(np.ones(4))
+                table.get()
+            mv.barrier()
+        atexit.register(outlive)
+        sys.exit(3) if how == "exit" else fails_in_a_function()
+
+
+def fails_in_a_function():
+    raise ValueError("bad batch 17")
+
+
+def fails_after_shutdown(path):
+    """Train once, and fail on all ranks after the session, as in an evaluation."""
+    worker.begin()
+    mv.init(elastic=True, timeout=20)
+    with open(path, "a") as file:
+        file.write("trained\n")
+    mv.barrier()
+    mv.shutdown()
+    sys.exit(3)
+
+
+def starts_programs():
+    """Be killed in a session, after a child and another program have ended sessions of theirs."""
+    worker.begin()
+    is_joiner = "MULTIVERSO_JOIN" in os.environ
+    mv.init(elastic=True, timeout=20)
+    if is_joiner:
+        worker.announce("joined")
+    elif worker.RANK == 0:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        program = "import multiverso as mv; mv.init(); mv.shutdown()"
+        subprocess.run([sys.executable, "-c", program], check=True, close_fds=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        worker.wait_for("joined", 0)
+
+
+def is_read(name):
+    """Sleep in a session with readers."""
+    worker.begin()
+    mv.init(name=name)
+    table = mv.ArrayTable(4, name="w")
+    worker.announce("busy")
+    _sleep()
+    table.get()
 
 
 def sleeps():

@@ -82,6 +82,27 @@ def dies_while_others_wait():
     threading.Event().wait()
 
 
+def fails_late(how):
+    """Fail on rank 1, some time after the others, which have lost it and raise another error."""
+    try:
+        with mv.session(timeout=60):
+            if mv.rank() == 1:
+                sys.exit(3) if how == "exit" else returns_nothing()
+            try:
+                mv.barrier()
+            except mv.PeerLostError:
+                raise RuntimeError("a consequence") from None
+    except (SystemExit, TypeError):
+        time.sleep(1)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise
+
+
+def returns_nothing(value):
+    raise NotImplementedError
+
+
 def waits_for_ever():
     threading.Event().wait()
 
@@ -126,6 +147,18 @@ class TestSpawn(unittest.TestCase):
             mv.spawn(fails, 3, (1, "raise"))
         self.assertEqual(e.exception.rank, 1)
         self.assertIn("in fails", str(e.exception))
+
+    def test_error_is_that_of_the_rank_that_failed_first_though_others_end_before_it(self):
+        for how, text in (
+            ("exit", "SystemExit: 3"),
+            ("raise", "TypeError: returns_nothing"),
+            ("kill", "its process was ended by SIGKILL"),
+        ):
+            with self.subTest(how):
+                with self.assertRaisesRegex(mv.errors.RankError, f"rank 1 of 3 .*{text}") as e:
+                    mv.spawn(fails_late, 3, (how,), method="fork")
+                self.assertEqual(e.exception.rank, 1)
+                self.assertIn("2 more: PeerLostError of rank 1", str(e.exception))
 
     def test_death_of_a_rank_ends_the_others(self):
         for method in ("spawn", "fork"):
