@@ -36,6 +36,7 @@ from multiverso._session.descriptions import (
     worker_id,
     workers_num,
 )
+from multiverso._session.leaving import ignore_notice
 from multiverso._session.membership import Membership
 from multiverso._session.options import checked as checked_options
 
@@ -47,6 +48,7 @@ __all__ = [
     "check_leaving",
     "current_session",
     "finish",
+    "ignore_notice",
     "init",
     "is_initialized",
     "is_leaving",

@@ -16,7 +16,7 @@ from typing import Final
 from multiverso import _session
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
-from multiverso._session.leaving import EndOfJob
+from multiverso._session.leaving import EndOfJob, after_failure, program_hook
 
 #: The exit code of Python after an exception.
 _FAILED: Final = 1
@@ -61,12 +61,13 @@ def _end_job(code: int, error: BaseException) -> int:
     if not isinstance(error, SystemExit):
         frames = _frames_of_script(error.__traceback__)
         try:
-            if sys.excepthook is sys.__excepthook__:
+            hook = program_hook()
+            if hook is sys.__excepthook__:
                 # Python writes a traceback in pieces, which those of other ranks would separate.
                 text = traceback.format_exception(type(error), error, frames)
                 sys.stderr.write("".join(text))
             else:
-                sys.excepthook(type(error), error.with_traceback(frames), frames)
+                hook(type(error), error.with_traceback(frames), frames)
         except SystemExit as end:  # As in Python, a hook can choose the exit code.
             code = _exit_code(end)
     elif error.code is not None and not isinstance(error.code, int):
@@ -75,7 +76,10 @@ def _end_job(code: int, error: BaseException) -> int:
     if code == 0 or isinstance(error, EndOfJob):
         return code
     session = _session.find()
-    if session is not None:
+    end = after_failure(session, error)
+    if end is not None:
+        return _exit_code(end)
+    if session is not None and not session.closed:
         session.leave_with(f"its script ended: {describe(error)}")
     communicator.abort(code)
     return code

@@ -113,7 +113,7 @@ class Session:
         self.departure = leaving.Departure()
         self.handle = capi.MV_Session()
         if options.on_term == "leave":  # Before a launcher can find the session.
-            leaving.listen()
+            leaving.listen(self)
         else:
             leaving.forget()
         try:
@@ -391,7 +391,13 @@ class Session:
             return
         if error is None or isinstance(error, SystemExit) and not error.code:
             self.close()
-        else:
+            return
+        end = leaving.after_failure(self, error)
+        if end is not None:
+            if not isinstance(error, SystemExit):
+                _log.error("the program has failed after SIGTERM", exc_info=error)
+            raise end from error
+        if not self.closed:
             self.leave_with(f"its script left the session's block: {describe(error)}")
 
     def __repr__(self) -> str:
