@@ -19,6 +19,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from multiverso._native.launchers import own_environ as _own_environ
+from multiverso._native.reports import claim as _claim_reports
 from multiverso._version import __version__
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
 
 # The first process that imports the package is the rank. Those that it starts are not.
 _own_environ()
+_claim_reports()
 
 #: The modules of the names above that are not in the module api. They are imported when they are
 #: first used, because a launcher needs neither NumPy nor most of the package.

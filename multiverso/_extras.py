@@ -4,7 +4,7 @@ import contextlib
 import importlib.util
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 #: The exit code after `MissingExtraError`, which is also that of invalid arguments.
@@ -57,16 +57,21 @@ class _Hook:
     """The hook for uncaught exceptions; it passes other exceptions on to the hook before it."""
 
     def __init__(self) -> None:
-        self._previous = sys.excepthook
+        self.previous = sys.excepthook
 
     def __call__(
         self, kind: type[BaseException], error: BaseException, frames: TracebackType | None
     ) -> None:
         if not isinstance(error, MissingExtraError):
-            self._previous(kind, error, frames)
+            self.previous(kind, error, frames)
             return
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EXIT_CODE)
+
+
+def has_plain_hook(hook: Callable[..., object]) -> bool:
+    """Return whether a hook for uncaught exceptions is Python's, rather than the program's own."""
+    return (hook.previous if isinstance(hook, _Hook) else hook) is sys.__excepthook__
 
 
 @contextlib.contextmanager

@@ -14,9 +14,12 @@ from types import TracebackType
 from typing import Final
 
 from multiverso import _session
+from multiverso._extras import EXIT_CODE, MissingExtraError, has_plain_hook
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
-from multiverso._session.leaving import EndOfJob, after_failure, program_hook
+from multiverso._native.reports import loss, report_failure
+from multiverso._session import leaving
+from multiverso._session.leaving import EndOfJob
 
 #: The exit code of Python after an exception.
 _FAILED: Final = 1
@@ -57,17 +60,28 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _end_job(code: int, error: BaseException) -> int:
-    """Print the message that Python would print, and end the job if the code is not 0."""
+    """Print the message that Python would print, and end the job if the code is not 0.
+
+    A launcher says in one line what all ranks but the first would print.
+    """
+    if isinstance(error, MissingExtraError):
+        code = EXIT_CODE
+    frames = _frames_of_script(error.__traceback__)
+    text = "" if isinstance(error, SystemExit) else _text(error, frames)
+    session = _session.find()
+    # If a notice has caused the failure, and the ranks can save, the job has not failed.
+    may_save = leaving.may_save(session, error)
+    prints = (
+        isinstance(error, EndOfJob) or not code or may_save or report_failure(code, error, text)
+    )
     if not isinstance(error, SystemExit):
-        frames = _frames_of_script(error.__traceback__)
+        hook = leaving.program_hook()
         try:
-            hook = program_hook()
-            if hook is sys.__excepthook__:
-                # Python writes a traceback in pieces, which those of other ranks would separate.
-                text = traceback.format_exception(type(error), error, frames)
-                sys.stderr.write("".join(text))
-            else:
+            if not has_plain_hook(hook):
                 hook(type(error), error.with_traceback(frames), frames)
+            elif prints:
+                # Python writes a traceback in pieces, which those of other ranks would separate.
+                sys.stderr.write(text)
         except SystemExit as end:  # As in Python, a hook can choose the exit code.
             code = _exit_code(end)
     elif error.code is not None and not isinstance(error.code, int):
@@ -75,14 +89,21 @@ def _end_job(code: int, error: BaseException) -> int:
     # After the end of the job by SIGTERM, the other ranks end by themselves.
     if code == 0 or isinstance(error, EndOfJob):
         return code
-    session = _session.find()
-    end = after_failure(session, error)
-    if end is not None:
-        return _exit_code(end)
+    if may_save:
+        left = leaving.after_failure(session, error)
+        if left is not None:
+            return _exit_code(left)
+        report_failure(code, error, text)
     if session is not None and not session.closed:
         session.leave_with(f"its script ended: {describe(error)}")
-    communicator.abort(code)
+    communicator.abort(code, is_consequence=loss() is not None)
     return code
+
+
+def _text(error: BaseException, frames: TracebackType | None) -> str:
+    if isinstance(error, MissingExtraError):
+        return f"{error}\n"
+    return "".join(traceback.format_exception(type(error), error, frames))
 
 
 def _frames_of_script(frames: TracebackType | None) -> TracebackType | None:

@@ -21,7 +21,7 @@ def add_parser(commands: Any) -> None:
         description="Starts processes that join a job of this user on this machine, and waits for "
         "them. The job must be elastic: multiverso run --elastic, or mv.init(elastic=True). The "
         "processes run the same script as the job. A process that fails ends no other. The exit "
-        "code is that of the first one that failed.",
+        "code is that of the first one that failed by itself, rather than because it lost another.",
     )
     parser.add_argument(
         "job",
@@ -37,7 +37,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Start the processes and wait for them; return the exit code."""
     if not Path(options.script).is_file():
-        sys.stderr.write(f"multiverso join: {options.script}: no such file\n")
+        _report(f"{options.script}: no such file")
         return 2
     target = _node_jobs.find_elastic_job(options.job)
     program = [sys.executable, options.script, *options.arguments]
@@ -47,13 +47,17 @@ def run(options: argparse.Namespace) -> int:
     return exit_code(code, received)
 
 
+def _report(sentence: str) -> None:
+    sys.stderr.write(f"multiverso join: {sentence}\n")
+
+
 def _run_job(program: list[str], variables: list[dict[str, str]]) -> int:
     with noted_signals() as received:
-        code = ranks.watch(
-            ranks.start_all(program, variables),
-            ranks.first_failure(ends_job=False),
-            lambda: bool(received),
-        )
+        started = ranks.Processes(program)
+        first = ranks.FirstFailure(started, ends_job=False, report=_report)
+        code = ranks.watch(started.start_all(variables), first.react, lambda: bool(received))
+        code = started.code_when_told(code, is_told=bool(received))
+        started.close(_report)
         if received:
             guard.end_descendants()  # what ranks have started and left behind
     return exit_code(code, received)

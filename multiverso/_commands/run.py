@@ -14,6 +14,7 @@ from multiverso._commands._argument_types import integer, seconds, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import guard, processes, ranks
 from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
+from multiverso._native.reports import Reports
 
 
 def add_parser(commands: Any) -> None:
@@ -190,11 +191,13 @@ def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -
 
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
     files = SharedFiles(lambda: processes.descendants(os.getpid()))
+    reports = Reports()
     with noted_signals() as received:
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(
             command,
-            env={**mpirun_environment(options.np), **share.variables},
+            env={**mpirun_environment(options.np), **share.variables, **reports.variables("")},
+            pass_fds=[reports.descriptor],
             start_new_session=True,
             # It is safe, because this process has one thread. At SIGTERM mpirun ends its ranks.
             preexec_fn=functools.partial(guard.end_with_parent, signal.SIGTERM),
@@ -211,7 +214,8 @@ def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -
     if received or process.returncode < 0:
         guard.end_descendants()
     files.remove()
-    return exit_code(process.returncode, received), bool(received)
+    code = ranks.explain_mpi_job(reports, process.returncode, _report, is_told=bool(received))
+    return exit_code(code, received), bool(received)
 
 
 def _tell(mpirun: subprocess.Popen[bytes], number: int) -> None:
@@ -238,7 +242,11 @@ def _run_ranks(
 
             workers, respawn = options.elastic, options.respawn
             job = ElasticJob(program, shares, workers, respawn=respawn, report=_report)
-            code = ranks.watch(job.starts(), job.react, is_stopped)
+            try:
+                code = ranks.watch(job.starts(), job.react, is_stopped)
+                code = job.code_when_told(code, is_told=is_stopped())
+            finally:
+                job.close()
         else:
             code = ranks.run(
                 program, shares, survive=options.survive, is_stopped=is_stopped, report=_report

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multiverso._local import processes, ranks
+from multiverso._local import ranks
 from multiverso._local.cores import Share
+from multiverso._local.first_cause import Failure, cause_of, first_cause
 from multiverso._local.job import WorkerRange, joiner_variables
 
 #: If a rank and its replacements fail this many times in a row, each within this many seconds of
@@ -38,9 +39,6 @@ class _Start:
         The number of quick failures in a row before this process.
     started : float
         When the process was started, by `time.monotonic`.
-    was_in_session : bool
-        Whether the process has been seen in the session.
-
     """
 
     index: int
@@ -48,7 +46,6 @@ class _Start:
     joins: bool
     quick_failures: int = 0
     started: float = 0.0
-    was_in_session: bool = False
 
 
 class ElasticJob:
@@ -81,13 +78,15 @@ class ElasticJob:
         respawn: bool,
         report: Callable[[str], None],
     ) -> None:
-        self._program = program
+        self._started = ranks.Processes(program)
         self._shares = shares
         self._workers = workers
         self._respawn = respawn
         self._report = report
         self._starts: dict[int, _Start] = {}  # by process id
-        self._was_open = False  # whether the session is known to have been open
+        self._failures: list[Failure] = []  # that nothing has replaced
+        self._after: list[Failure] = []  # those of ranks that had ended their session before
+        self._had_success = False  # whether a rank has ended with 0
         self._code = 0  # of the last rank to end
 
     def starts(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -95,40 +94,52 @@ class ElasticJob:
         for rank, variables in enumerate(ranks.variables_of_job(len(self._shares))):
             yield self._start(_Start(rank, variables, joins=False), reads_input=rank == 0)
 
+    def code_when_told(self, code: int, *, is_told: bool) -> int:
+        """Return the exit code of the job; see `ranks.code_when_told`."""
+        return self._started.code_when_told(code, is_told=is_told, is_elastic=True)
+
+    def close(self) -> None:
+        """Forget what the ranks have reported."""
+        self._started.close(self._report)
+
     def react(
         self, ended: list[subprocess.Popen[bytes]], running: list[subprocess.Popen[bytes]]
     ) -> int | None:
         """Replace ranks that have failed, or return the exit code of the job."""
-        is_open = self._look_for_session(running)
-        failed = 0
+        if not ended:
+            return None
+        is_open = any(self._started.is_in_session(process) for process in running)
+        failed: list[Failure] = []
         for process in ended:
             start = self._starts.pop(process.pid)
-            code = process.returncode
-            if not code:
-                self._was_open = True
+            if not process.returncode:
+                self._had_success = True
+                continue
+            phase = self._started.state(process).phase
+            if phase == "after":
+                self._report(f"{_describe(process)} after its session, so nothing replaces it")
+                self._after.append(self._started.failure(process))
+                failed.append(self._after[-1])
             elif running and (replacement := self._replacement(start, process, is_open)):
                 running.append(replacement)
-            elif start.joins and not start.was_in_session and not is_open:
+            elif start.joins and phase == "before" and not is_open:
                 continue  # The others had ended the session before this process could join.
             else:
-                failed = failed or code
-        if any(not process.returncode for process in ended) or failed:
-            self._code = failed
+                failed.append(self._started.failure(process))
+        self._failures += failed
+        code = cause_of(first_cause(failed), self._failures).code if failed else 0
+        if failed or any(not process.returncode for process in ended):
+            self._code = code
         if failed and len(running) < self._workers.least:
             self._report(
                 f"the job ends, because {len(running)} ranks remain: expected at least "
                 f"{self._workers.least}"
             )
-            return failed
-        return None if running else self._code
-
-    def _look_for_session(self, running: Sequence[subprocess.Popen[bytes]]) -> bool:
-        """Return whether a rank that runs has a session, which others can join."""
-        present = [process for process in running if processes.has_session(process.pid)]
-        for process in present:
-            self._starts[process.pid].was_in_session = True
-        self._was_open = self._was_open or bool(present)
-        return bool(present)
+            return code
+        if running:
+            return None
+        # Nobody has done the work of a rank that failed after its session.
+        return first_cause(self._after).code if self._after else self._code
 
     def _replacement(
         self, start: _Start, process: subprocess.Popen[bytes], is_open: bool
@@ -140,7 +151,8 @@ class ElasticJob:
             start.quick_failures = start.quick_failures + 1 if is_quick else 0
         # Before the session is open, the other ranks wait for this one. After its end, nobody can
         # join.
-        if not self._respawn or not is_open and self._was_open:
+        is_over = not is_open and (self._had_success or self._started.had_session())
+        if not self._respawn or is_over:
             self._report(ended)
             return None
         if start.quick_failures >= _MAX_QUICK_FAILURES:
@@ -159,7 +171,7 @@ class ElasticJob:
     def _start(self, start: _Start, *, reads_input: bool = False) -> subprocess.Popen[bytes]:
         variables = {**start.variables, **self._workers.variables()}
         share = self._shares[start.index]
-        process = ranks.start(self._program, variables, share, reads_input=reads_input)
+        process = self._started.start(variables, share, reads_input=reads_input)
         start.started = time.monotonic()
         self._starts[process.pid] = start
         return process

@@ -46,6 +46,15 @@ def has_session(pid: int) -> bool:
     return False
 
 
+def exists(pid: int) -> bool:
+    """Return whether a process of this user exists."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
 def await_end(pids: Iterable[int], seconds: float) -> None:
     """Wait until one of these children of this process has ended, but not longer than `seconds`."""
     with contextlib.ExitStack() as stack:

