@@ -18,9 +18,8 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from _thread import start_new_thread
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_int32, c_int64
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -59,8 +58,11 @@ class EndOfJob(SystemExit):  # noqa: N818
     """
 
 
-class LateNotice(SystemExit):  # noqa: N818
-    """Ends a program that has not left within half of its time, for instance since it waits."""
+class LateNotice(BaseException):  # noqa: N818
+    """Ends a program that has not left within half of its time, for instance since it waits.
+
+    It is no Exception, so that the program does not catch it by chance.
+    """
 
 
 #: The name of the companions that a session closes before it ends.
@@ -83,15 +85,18 @@ class _Notice:
     spares : bool
         Whether the next SIGTERM has no effect. When the first of the ranks that have left together
         ends, a launcher may send it to those that still run.
-    end : SystemExit or None
+    tables : sequence
+        The tables of the session when the notice arrived, which would otherwise be freed with the
+        variables of the program before the interpreter exits.
+    end : BaseException or None
         What the main thread is to raise at the next SIGTERM: another thread has left, or the
         program does not end.
     is_busy : bool
         Whether this rank meets the others, or saves with them, which nothing is to interrupt.
     is_saving : bool
         Whether all ranks have agreed to leave. SIGTERM then has no effect.
-    ends : bool
-        Whether this process ends because of the notice.
+    ends, has_saved : bool
+        Whether this process ends because of the notice, and whether it has saved because of it.
     code : int or None
         The exit code of this process, once the session has ended because of the notice.
     session : Session or None
@@ -106,8 +111,9 @@ class _Notice:
     listens = False
     since: float | None = None
     spares = False
-    end: SystemExit | None = None
-    is_busy = is_saving = ends = False
+    end: BaseException | None = None
+    tables: Sequence[object] = ()
+    is_busy = is_saving = ends = has_saved = False
     code: int | None = None
     session: Session | None = None
     hook: _Hook | None = None
@@ -179,7 +185,8 @@ def listen(session: Session) -> None:
     if sys.excepthook is not _end_by_exception:
         _notice.hook, sys.excepthook = sys.excepthook, _end_by_exception
     _notice.since = _notice.code = None
-    _notice.spares = _notice.is_busy = _notice.is_saving = _notice.ends = False
+    _notice.spares = _notice.is_busy = _notice.is_saving = False
+    _notice.ends = _notice.has_saved = False
     _notice.session, _notice.listens = session, True
     library.let_wait(_may_wait)
 
@@ -187,6 +194,7 @@ def listen(session: Session) -> None:
 def stop_listening() -> None:
     """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it."""
     _notice.listens = _notice.is_saving = False
+    _notice.tables = ()
     if _notice.spares:
         return
     is_main = threading.current_thread() is threading.main_thread()
@@ -302,7 +310,7 @@ def _leave_elastic(session: Session, is_last: bool, before: Callable[[], object]
 
 @contextlib.contextmanager
 def _saving(session: Session) -> Iterator[None]:
-    """Let nothing that belongs to the notice end the block: neither SIGTERM nor ends of children."""
+    """Let neither SIGTERM nor the end of a child process end the block by an exception."""
     _notice.is_busy = _notice.is_saving = True
     restore = contextlib.ExitStack()
     if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD"):
@@ -330,10 +338,10 @@ def _save(session: Session, step: int | None, before: object) -> bool:
         lost = "lost: mv.init had no checkpoints=" if before is None else "left to before="
         saved = f"saved in {folder}" if folder is not None else lost
         _log.warning("the job ends because of SIGTERM; its tables are %s", saved)
-    if folder is None and before is None:
-        return False
-    report_saved()
-    return True
+    _notice.has_saved = folder is not None or before is not None
+    if _notice.has_saved:
+        report_saved()
+    return _notice.has_saved
 
 
 def may_save(session: Session | None, error: BaseException | None) -> bool:
@@ -378,6 +386,11 @@ def after_failure(session: Session | None, error: BaseException | None) -> EndOf
             return None
     _notice.ends = True
     return None if _notice.code in (None, _LOST) else EndOfJob(_notice.code)
+
+
+def after_exit(session: Session, error: BaseException | None) -> bool:
+    """Do the same while the interpreter exits, if the tables still exist; return whether it has."""
+    return bool(_notice.tables) and after_failure(session, error) is not None
 
 
 def _await_notice(session: Session) -> bool:
@@ -482,6 +495,8 @@ def _grace() -> float:
 def _begin() -> None:
     """Note that there is a notice."""
     _notice.since = time.monotonic()
+    if _notice.session is not None:
+        _notice.tables = [table() for table, _ in list(_notice.session.created.values())]
     # Not a Thread, since a handler of a signal may interrupt the start of another one.
     start_new_thread(_watch, (_notice.since, _grace()))
 
@@ -549,6 +564,11 @@ def ignore_notice(_worker: int = 0) -> None:
     checked.MV_IgnoreNotice(pid)
 
 
+def code_of(end: EndOfJob) -> int:
+    """Return the exit code of a job of which this rank is the last one that has left it."""
+    return TOLD_TO_END if _notice.has_saved else int(end.code or 0)
+
+
 def _end_process(code: int) -> None:
     _notice.ends = True
     if threading.current_thread() is threading.main_thread():
@@ -567,8 +587,6 @@ def _earlier_handler() -> Callable[[int, Any], Any] | int:
 def _receive(number: int, frame: Any) -> None:
     if _notice.end is not None:
         end, _notice.end = _notice.end, None
-        if isinstance(end, LateNotice):
-            _log.warning("%s, and it stops here:\n%s", end, "".join(traceback.format_stack(frame)))
         raise end
     now = time.monotonic()
     if _notice.is_saving:

@@ -105,7 +105,7 @@ def _leave_at_exit() -> None:
     if session is None:
         return
     error = uncaught_exception()
-    if leaving.after_failure(session, error) is not None:
+    if leaving.after_exit(session, error):
         return
     reason = "its script ended without mv.shutdown()"
     session.leave_with(f"{reason}: {describe(error)}" if error is not None else reason)

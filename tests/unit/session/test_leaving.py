@@ -53,7 +53,7 @@ class TestNotice(SessionCleanupTestCase):
         notify()
         with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
             mv.check_leaving()
-        self.assertEqual(end.exception.code, 143)
+        self.assertEqual(end.exception.code, 1)
         self.assertIn("no checkpoints=", logs.output[0])
 
     def test_other_handlers_are_called_too(self):
