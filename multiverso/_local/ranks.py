@@ -172,8 +172,11 @@ def code_when_told(
     if not any(state.saves for state in states):
         return -signal.SIGTERM if is_told else code
     has_saved = any(state.has_saved for state in states)
+    # Another SIGTERM may reach a rank after its save; MPICH reports that as 15.
+    if has_saved and code in (_TOLD_TO_END, -signal.SIGTERM, signal.SIGTERM):
+        return _TOLD_TO_END
     if code in (_TOLD_TO_END, -signal.SIGTERM):
-        return _TOLD_TO_END if has_saved else 1
+        return 1
     return _TOLD_TO_END if code == 0 and is_told and is_elastic and has_saved else code
 
 

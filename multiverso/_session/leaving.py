@@ -10,6 +10,7 @@ gets an exception after half of the time that the rank has to end (`_watch`).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import multiprocessing
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_int32, c_int64
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakMethod
+from weakref import WeakMethod, ref
 
 from multiverso._local import guard
 from multiverso._native import arguments, capi, library
@@ -82,9 +83,6 @@ class _Notice:
         Whether SIGTERM is a notice now, which ends with the session.
     since : float or None
         When the notice arrived, in seconds of `time.monotonic`.
-    spares : bool
-        Whether the next SIGTERM has no effect. When the first of the ranks that have left together
-        ends, a launcher may send it to those that still run.
     tables : sequence
         The tables of the session when the notice arrived, which would otherwise be freed with the
         variables of the program before the interpreter exits.
@@ -95,8 +93,16 @@ class _Notice:
         Whether this rank meets the others, or saves with them, which nothing is to interrupt.
     is_saving : bool
         Whether all ranks have agreed to leave. SIGTERM then has no effect.
+    ignores : bool
+        Whether this module lets the process ignore the signal.
     ends, has_saved : bool
         Whether this process ends because of the notice, and whether it has saved because of it.
+        SIGTERM then has no effect: when the first of the ranks that have left together ends, a
+        launcher may send it to those that still run.
+    exits : bool
+        Whether the interpreter exits.
+    raised : callable
+        A weak reference to the exception that ends the program, which exists until it has ended.
     code : int or None
         The exit code of this process, once the session has ended because of the notice.
     session : Session or None
@@ -110,10 +116,10 @@ class _Notice:
 
     listens = False
     since: float | None = None
-    spares = False
     end: BaseException | None = None
     tables: Sequence[object] = ()
-    is_busy = is_saving = ends = has_saved = False
+    is_busy = is_saving = ignores = ends = has_saved = exits = False
+    raised: Callable[[], object] = staticmethod(lambda: None)
     code: int | None = None
     session: Session | None = None
     hook: _Hook | None = None
@@ -180,31 +186,44 @@ def listen(session: Session) -> None:
         raise StateError(msg)
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not _receive:
-        _notice.earlier = handler
+        _notice.earlier = _notice.earlier if _ignores() else handler
         signal.signal(signal.SIGTERM, _receive)
+        atexit.unregister(_note_exit)
+        atexit.register(_note_exit)
     if sys.excepthook is not _end_by_exception:
         _notice.hook, sys.excepthook = sys.excepthook, _end_by_exception
     _notice.since = _notice.code = None
-    _notice.spares = _notice.is_busy = _notice.is_saving = False
+    _notice.is_busy = _notice.is_saving = False
     _notice.ends = _notice.has_saved = False
     _notice.session, _notice.listens = session, True
     library.let_wait(_may_wait)
 
 
 def stop_listening() -> None:
-    """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it."""
+    """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it.
+
+    A process that ends because of the notice ignores the signal instead, also while Python exits,
+    which resets other handlers.
+    """
     _notice.listens = _notice.is_saving = False
     _notice.tables = ()
-    if _notice.spares:
-        return
     is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) is _receive:
-        signal.signal(signal.SIGTERM, _earlier_handler())
+    if is_main and (signal.getsignal(signal.SIGTERM) is _receive or _ignores()):
+        _notice.ignores = _notice.ends
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if _notice.ends else _earlier_handler())
+
+
+def _ignores() -> bool:
+    return _notice.ignores and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
+def _note_exit() -> None:
+    _notice.exits = True
 
 
 def forget() -> None:
     """Let SIGTERM do what it did before, also after ranks have left together."""
-    _notice.spares = _notice.ends = False
+    _notice.ends = False
     _notice.end = _notice.code = None
     stop_listening()
 
@@ -285,7 +304,7 @@ def _leave_together(
         if before is not None:
             before()
         has_saved = _save(session, step, before)
-        session.departure.is_agreed = _notice.spares = True
+        session.departure.is_agreed = _notice.ends = True
         _notice.code = TOLD_TO_END if has_saved else _LOST
         session.close()
     return _notice.code
@@ -301,6 +320,7 @@ def _leave_elastic(session: Session, is_last: bool, before: Callable[[], object]
         if is_last:
             has_saved = _save(session, session.departure.last_step, before)
         _notice.code = 0 if has_saved else _LOST
+        _notice.ends = True
         if is_last:
             session.close()
         else:
@@ -385,7 +405,7 @@ def after_failure(session: Session | None, error: BaseException | None) -> EndOf
             _log.error("after SIGTERM, the tables could not be saved: %s", describe(failure))
             return None
     _notice.ends = True
-    return None if _notice.code in (None, _LOST) else EndOfJob(_notice.code)
+    return None if _notice.code in (None, _LOST) else _end_with(_notice.code)
 
 
 def after_exit(session: Session, error: BaseException | None) -> bool:
@@ -512,8 +532,9 @@ def _watch(since: float, grace: float) -> None:
             _notice.end = LateNotice(text)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     time.sleep(max(0.0, since + _LAST_END * grace - time.monotonic()))
-    # A session that the program has shut down concerns nobody any more.
-    if _notice.since == since and not _notice.is_saving and (_notice.listens or _notice.ends):
+    # A program that has shut down its session, or has caught the exception, may go on.
+    is_ending = _notice.listens or _notice.exits or _notice.raised() is not None
+    if _notice.since == since and is_ending and not _notice.is_saving:
         _exit_now(f"{_LAST_END * grace:g} s after SIGTERM, this process ends at once")
 
 
@@ -569,12 +590,17 @@ def code_of(end: EndOfJob) -> int:
     return TOLD_TO_END if _notice.has_saved else int(end.code or 0)
 
 
+def _end_with(code: int) -> EndOfJob:
+    end = EndOfJob(code)
+    _notice.raised = ref(end)
+    return end
+
+
 def _end_process(code: int) -> None:
-    _notice.ends = True
     if threading.current_thread() is threading.main_thread():
-        raise EndOfJob(code)
+        raise _end_with(code)
     # The main thread, which may wait for this one, raises the error when it runs again.
-    _notice.end = EndOfJob(code)
+    _notice.end = _end_with(code)
     if signal.getsignal(signal.SIGTERM) is _receive:
         signal.raise_signal(signal.SIGTERM)
     raise SystemExit(code)
@@ -589,12 +615,9 @@ def _receive(number: int, frame: Any) -> None:
         end, _notice.end = _notice.end, None
         raise end
     now = time.monotonic()
-    if _notice.is_saving:
+    if _notice.is_saving or _notice.ends:
         return
-    if _notice.spares:
-        _notice.spares = False
-        stop_listening()
-    elif _notice.listens and _notice.since is None:
+    if _notice.listens and _notice.since is None:
         _begin()
         if callable(_notice.earlier):
             _notice.earlier(number, frame)

@@ -148,7 +148,7 @@ def spawn(
             values = _collect(ranks, end)
             for started in ranks:  # A process still has to write what it has printed.
                 started.await_end()
-            left = {started.code for started in ranks} - {0}
+            left = {started.code or 0 for started in ranks} - {0}
             if left:
                 raise EndOfJob(max(left - {TOLD_TO_END}, default=TOLD_TO_END))
             return values
