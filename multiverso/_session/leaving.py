@@ -224,7 +224,7 @@ def _note_exit() -> None:
 def forget() -> None:
     """Let SIGTERM do what it did before, also after ranks have left together."""
     _notice.ends = False
-    _notice.end = _notice.code = None
+    _notice.since = _notice.end = _notice.code = None
     stop_listening()
 
 
@@ -613,7 +613,10 @@ def _earlier_handler() -> Callable[[int, Any], Any] | int:
 def _receive(number: int, frame: Any) -> None:
     if _notice.end is not None:
         end, _notice.end = _notice.end, None
-        raise end
+        try:
+            raise end
+        finally:
+            del end  # Without a circle through this frame, it is freed when the program catches it.
     now = time.monotonic()
     if _notice.is_saving or _notice.ends:
         return

@@ -405,7 +405,10 @@ class Session:
         if end is not None:
             if not isinstance(error, SystemExit):
                 _log.error("the program has failed after SIGTERM", exc_info=error)
-            raise end from error
+            try:
+                raise end from error
+            finally:
+                del end  # Without a circle through this frame; see `leaving`.
         if not self.closed:
             self.leave_with(f"its script left the session's block: {describe(error)}")
 
