@@ -93,8 +93,6 @@ class _Notice:
         Whether this rank meets the others, or saves with them, which nothing is to interrupt.
     is_saving : bool
         Whether all ranks have agreed to leave. SIGTERM then has no effect.
-    ignores : bool
-        Whether this module lets the process ignore the signal.
     ends, has_saved : bool
         Whether this process ends because of the notice, and whether it has saved because of it.
         SIGTERM then has no effect: when the first of the ranks that have left together ends, a
@@ -118,7 +116,7 @@ class _Notice:
     since: float | None = None
     end: BaseException | None = None
     tables: Sequence[object] = ()
-    is_busy = is_saving = ignores = ends = has_saved = exits = False
+    is_busy = is_saving = ends = has_saved = exits = False
     raised: Callable[[], object] = staticmethod(lambda: None)
     code: int | None = None
     session: Session | None = None
@@ -186,7 +184,7 @@ def listen(session: Session) -> None:
         raise StateError(msg)
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not _receive:
-        _notice.earlier = _notice.earlier if _ignores() else handler
+        _notice.earlier = handler
         signal.signal(signal.SIGTERM, _receive)
         atexit.unregister(_note_exit)
         atexit.register(_note_exit)
@@ -202,23 +200,25 @@ def listen(session: Session) -> None:
 def stop_listening() -> None:
     """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it.
 
-    A process that ends because of the notice ignores the signal instead, also while Python exits,
-    which resets other handlers.
+    A process that ends because of the notice keeps the handler, which then has no effect.
     """
     _notice.listens = _notice.is_saving = False
     _notice.tables = ()
     is_main = threading.current_thread() is threading.main_thread()
-    if is_main and (signal.getsignal(signal.SIGTERM) is _receive or _ignores()):
-        _notice.ignores = _notice.ends
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if _notice.ends else _earlier_handler())
-
-
-def _ignores() -> bool:
-    return _notice.ignores and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    if is_main and not _notice.ends and signal.getsignal(signal.SIGTERM) is _receive:
+        signal.signal(signal.SIGTERM, _earlier_handler())
 
 
 def _note_exit() -> None:
     _notice.exits = True
+    # Python resets its own handlers when it exits, but does not change this.
+    if _notice.ends and signal.getsignal(signal.SIGTERM) is _receive:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _is_ending() -> bool:
+    """Return whether this process ends, rather than having caught the exception that ends it."""
+    return _notice.exits or _notice.raised() is not None
 
 
 def forget() -> None:
@@ -533,8 +533,8 @@ def _watch(since: float, grace: float) -> None:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     time.sleep(max(0.0, since + _LAST_END * grace - time.monotonic()))
     # A program that has shut down its session, or has caught the exception, may go on.
-    is_ending = _notice.listens or _notice.exits or _notice.raised() is not None
-    if _notice.since == since and is_ending and not _notice.is_saving:
+    is_open = _notice.listens and not _notice.is_saving
+    if _notice.since == since and (is_open or _is_ending()):
         _exit_now(f"{_LAST_END * grace:g} s after SIGTERM, this process ends at once")
 
 
@@ -618,7 +618,11 @@ def _receive(number: int, frame: Any) -> None:
         finally:
             del end  # Without a circle through this frame, it is freed when the program catches it.
     now = time.monotonic()
-    if _notice.is_saving or _notice.ends:
+    if _notice.is_saving:
+        return
+    if _notice.ends:
+        if not _is_ending():
+            forget()  # The program goes on, so the next signal does what it did before.
         return
     if _notice.listens and _notice.since is None:
         _begin()

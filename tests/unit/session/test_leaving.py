@@ -139,13 +139,19 @@ class TestNotice(SessionCleanupTestCase):
         with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
             self.assertEqual((saved.step, saved.read(table.name).tolist()), (5, [3, 4]))
 
-    def test_later_signals_have_no_effect_until_another_session_once_the_ranks_have_left(self):
+    def test_the_next_signal_has_no_effect_once_the_ranks_have_left(self):
         mv.init(on_term="leave")
         notify()
         with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
             mv.check_leaving()
-        for _ in range(2):
-            notify()  # A launcher may send it to ranks that still run.
+        notify()  # A launcher may send it to ranks that still run.
+        self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
+    def test_another_session_restores_the_default_after_the_ranks_have_left(self):
+        mv.init(on_term="leave")
+        notify()
+        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
+            mv.check_leaving()
         with mv.session():
             self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
 
