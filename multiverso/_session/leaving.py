@@ -46,7 +46,9 @@ _FOLLOWING_NOTICE: Final = 0.25
 #: When a program that has not ended gets an exception, and when its process ends in any case, in
 #: parts of the time that it has. It gets several, since the ends of its blocks may wait again.
 _INTERRUPTS: Final = (0.5, 0.6, 0.7, 0.8)
-_LAST_END: Final = 0.95
+_LAST_END: Final = 0.9
+#: The outermost functions of a program.
+_OUTERMOST: Final = ("<module>", "_run_module_as_main")
 #: Seconds between two questions to the other workers of an elastic session.
 _INTERVAL: Final = 0.05
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
@@ -97,8 +99,6 @@ class _Notice:
         Whether this process ends because of the notice, and whether it has saved because of it.
         SIGTERM then has no effect: when the first of the ranks that have left together ends, a
         launcher may send it to those that still run.
-    exits : bool
-        Whether the interpreter exits.
     raised : callable
         A weak reference to the exception that ends the program, which exists until it has ended.
     code : int or None
@@ -116,7 +116,7 @@ class _Notice:
     since: float | None = None
     end: BaseException | None = None
     tables: Sequence[object] = ()
-    is_busy = is_saving = ends = has_saved = exits = False
+    is_busy = is_saving = ends = has_saved = False
     raised: Callable[[], object] = staticmethod(lambda: None)
     code: int | None = None
     session: Session | None = None
@@ -186,8 +186,8 @@ def listen(session: Session) -> None:
     if handler is not _receive:
         _notice.earlier = handler
         signal.signal(signal.SIGTERM, _receive)
-        atexit.unregister(_note_exit)
-        atexit.register(_note_exit)
+        atexit.unregister(_ignore_at_exit)
+        atexit.register(_ignore_at_exit)
     if sys.excepthook is not _end_by_exception:
         _notice.hook, sys.excepthook = sys.excepthook, _end_by_exception
     _notice.since = _notice.code = None
@@ -209,8 +209,7 @@ def stop_listening() -> None:
         signal.signal(signal.SIGTERM, _earlier_handler())
 
 
-def _note_exit() -> None:
-    _notice.exits = True
+def _ignore_at_exit() -> None:
     # Python resets its own handlers when it exits, but does not change this.
     if _notice.ends and signal.getsignal(signal.SIGTERM) is _receive:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -218,7 +217,12 @@ def _note_exit() -> None:
 
 def _is_ending() -> bool:
     """Return whether this process ends, rather than having caught the exception that ends it."""
-    return _notice.exits or _notice.raised() is not None
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    # While the interpreter exits, other functions run there: those of threading and of atexit.
+    has_ended = frame is None or frame.f_code.co_name not in _OUTERMOST
+    return has_ended or _notice.raised() is not None
 
 
 def forget() -> None:
