@@ -87,11 +87,14 @@ def _end_job(code: int, error: BaseException) -> int:
     elif error.code is not None and not isinstance(error.code, int):
         sys.stderr.write(f"{error.code}\n")
     # After the end of the job by SIGTERM, the other ranks end by themselves.
+    if isinstance(error, EndOfJob):
+        leaving.note_end()
     if code == 0 or isinstance(error, EndOfJob):
         return code
     if may_save:
         left = leaving.after_failure(session, error)
         if left is not None:
+            leaving.note_end()
             return _exit_code(left)
         report_failure(code, error, text)
     if session is not None and not session.closed:

@@ -99,6 +99,8 @@ class _Notice:
         Whether this process ends because of the notice, and whether it has saved because of it.
         SIGTERM then has no effect: when the first of the ranks that have left together ends, a
         launcher may send it to those that still run.
+    is_over : bool
+        Whether the program has ended, so that only its process remains to end.
     raised : callable
         A weak reference to the exception that ends the program, which exists until it has ended.
     code : int or None
@@ -116,7 +118,7 @@ class _Notice:
     since: float | None = None
     end: BaseException | None = None
     tables: Sequence[object] = ()
-    is_busy = is_saving = ends = has_saved = False
+    is_busy = is_saving = ends = has_saved = is_over = False
     raised: Callable[[], object] = staticmethod(lambda: None)
     code: int | None = None
     session: Session | None = None
@@ -192,7 +194,7 @@ def listen(session: Session) -> None:
         _notice.hook, sys.excepthook = sys.excepthook, _end_by_exception
     _notice.since = _notice.code = None
     _notice.is_busy = _notice.is_saving = False
-    _notice.ends = _notice.has_saved = False
+    _notice.ends = _notice.has_saved = _notice.is_over = False
     _notice.session, _notice.listens = session, True
     library.let_wait(_may_wait)
 
@@ -222,12 +224,17 @@ def _is_ending() -> bool:
         frame = frame.f_back
     # While the interpreter exits, other functions run there: those of threading and of atexit.
     has_ended = frame is None or frame.f_code.co_name not in _OUTERMOST
-    return has_ended or _notice.raised() is not None
+    return has_ended or _notice.is_over or _notice.raised() is not None
+
+
+def note_end() -> None:
+    """Let the process end in time, since its program has ended by a notice."""
+    _notice.is_over = True
 
 
 def forget() -> None:
     """Let SIGTERM do what it did before, also after ranks have left together."""
-    _notice.ends = False
+    _notice.ends = _notice.is_over = False
     _notice.since = _notice.end = _notice.code = None
     stop_listening()
 
@@ -591,6 +598,7 @@ def ignore_notice(_worker: int = 0) -> None:
 
 def code_of(end: EndOfJob) -> int:
     """Return the exit code of a job of which this rank is the last one that has left it."""
+    note_end()
     return TOLD_TO_END if _notice.has_saved else int(end.code or 0)
 
 
