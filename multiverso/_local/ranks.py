@@ -172,8 +172,8 @@ def code_when_told(
     if not any(state.saves for state in states):
         return -signal.SIGTERM if is_told else code
     has_saved = any(state.has_saved for state in states)
-    # Another SIGTERM may reach a rank after its save; MPICH reports that as 15.
-    if has_saved and code in (_TOLD_TO_END, -signal.SIGTERM, signal.SIGTERM):
+    # A signal may still end a rank that has saved. mpirun has its number, or 128 more.
+    if has_saved and abs(code) % 128 in (signal.SIGTERM, signal.SIGKILL):
         return _TOLD_TO_END
     if code in (_TOLD_TO_END, -signal.SIGTERM):
         return 1
