@@ -36,10 +36,11 @@ CASES = (
 )
 
 
-def tell_all(job, launcher):
-    """Send SIGTERM to all processes of a job, but not to a plain mpirun, which ends the ranks."""
-    first = job.pids().values() if launcher is None else [launcher]
-    for process in [each for pid in first for each in (pid, *descendants(pid))]:
+def tell_all(job, has_runner):
+    """Send SIGTERM to all processes of a job but mpirun: that of Open MPI ends the ranks at once."""
+    runner = [job.pid(launch.RUNNER)] if has_runner else []
+    ranks = [pid for rank, pid in job.pids().items() if rank != launch.RUNNER]
+    for process in runner + [each for pid in ranks for each in (pid, *descendants(pid))]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGTERM)
     job.announce("told")
@@ -64,7 +65,7 @@ def test_a_job_saves_whatever_the_notice_ends(launcher, kind, end, mode, tmp_pat
         "notices.py", kind, end, mode, str(folder), np=2, mpirun=mpirun, MULTIVERSO_GRACE="12"
     ) as job:
         job.wait_for("busy")
-        tell_all(job, None if options is None else job.pid(launch.RUNNER))
+        tell_all(job, has_runner=options is not None)
         result = job.finish()
     assert not result.timed_out, result.output
     assert not result.leftovers, result.output
@@ -85,6 +86,6 @@ def test_143_means_saved(options, end, folder, tmp_path):
     folder = folder if folder == "none" else str(tmp_path / folder)
     with launch.Job("notices.py", "fails", end, "async", folder, np=2, mpirun=mpirun) as job:
         job.wait_for("busy")
-        tell_all(job, job.pid(launch.RUNNER))
+        tell_all(job, has_runner=True)
         result = job.finish()
     assert (result.returncode, result.timed_out, result.leftovers) == (1, False, [])
