@@ -37,7 +37,7 @@ CASES = (
 
 
 def tell_all(job, has_runner):
-    """Send SIGTERM to all processes of a job but mpirun: that of Open MPI ends the ranks at once."""
+    """Send SIGTERM to all processes but mpirun: that of Open MPI ends the ranks at once."""
     runner = [job.pid(launch.RUNNER)] if has_runner else []
     ranks = [pid for rank, pid in job.pids().items() if rank != launch.RUNNER]
     for process in runner + [each for pid in ranks for each in (pid, *descendants(pid))]:
