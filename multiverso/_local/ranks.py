@@ -199,7 +199,11 @@ def explain_mpi_job(
         code = first.code
     # If no rank ended with the code of mpirun, mpirun has named the rank that a signal ended.
     is_known = is_own or code not in (failure.code for failure in failures)
-    code = code_when_told(code, reports.states().values(), is_told=is_told)
+    states = reports.states().values()
+    # If ranks have saved and none has failed, mpirun has a code of its own for what it ended.
+    if code and first is None and any(state.has_saved for state in states):
+        code = _TOLD_TO_END
+    code = code_when_told(code, states, is_told=is_told)
     _print_rest(reports, report, is_cause_known=is_known)
     return code
 
