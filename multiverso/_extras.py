@@ -4,7 +4,7 @@ import contextlib
 import importlib.util
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 #: The exit code after `MissingExtraError`, which is also that of invalid arguments.
@@ -69,9 +69,8 @@ class _Hook:
         raise SystemExit(EXIT_CODE)
 
 
-def has_plain_hook() -> bool:
-    """Return whether the program has no hook of its own for uncaught exceptions."""
-    hook = sys.excepthook
+def has_plain_hook(hook: Callable[..., object]) -> bool:
+    """Return whether a hook for uncaught exceptions is Python's, rather than the program's own."""
     return (hook.previous if isinstance(hook, _Hook) else hook) is sys.__excepthook__
 
 

@@ -36,6 +36,7 @@ from multiverso._session.descriptions import (
     worker_id,
     workers_num,
 )
+from multiverso._session.leaving import ignore_notice
 from multiverso._session.membership import Membership
 from multiverso._session.options import START_TIMEOUT, TIMEOUT, checked as checked_options
 
@@ -47,6 +48,7 @@ __all__ = [
     "check_leaving",
     "current_session",
     "finish",
+    "ignore_notice",
     "init",
     "is_initialized",
     "is_leaving",
@@ -149,7 +151,8 @@ def init(
         before. With "leave", this rank leaves at the end of a step: see `check_leaving`. The same
         on all ranks. It needs the main thread, roles of "all", and no `staleness` unless the
         session is elastic. A handler that you have installed before is called too. A second
-        SIGTERM, more than a second after the first, does what it did before.
+        SIGTERM, more than a second after the first, does what it did before, or ends the process
+        with exit code 1 if it was to end it.
     checkpoints : path, optional
         With ``on_term="leave"``, the folder in which the ranks save before they leave together, or
         the last worker of an elastic session, as `save` does. `load` finds the tables there when

@@ -18,6 +18,7 @@ from multiverso._extras import EXIT_CODE, MissingExtraError, has_plain_hook
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
 from multiverso._native.reports import loss, report_failure
+from multiverso._session import leaving
 from multiverso._session.leaving import EndOfJob
 
 #: The exit code of Python after an exception.
@@ -67,11 +68,17 @@ def _end_job(code: int, error: BaseException) -> int:
         code = EXIT_CODE
     frames = _frames_of_script(error.__traceback__)
     text = "" if isinstance(error, SystemExit) else _text(error, frames)
-    prints = isinstance(error, EndOfJob) or not code or report_failure(code, error, text)
+    session = _session.find()
+    # If a notice has caused the failure, and the ranks can save, the job has not failed.
+    may_save = leaving.may_save(session, error)
+    prints = (
+        isinstance(error, EndOfJob) or not code or may_save or report_failure(code, error, text)
+    )
     if not isinstance(error, SystemExit):
+        hook = leaving.program_hook()
         try:
-            if not has_plain_hook():
-                sys.excepthook(type(error), error.with_traceback(frames), frames)
+            if not has_plain_hook(hook):
+                hook(type(error), error.with_traceback(frames), frames)
             elif prints:
                 # Python writes a traceback in pieces, which those of other ranks would separate.
                 sys.stderr.write(text)
@@ -80,10 +87,17 @@ def _end_job(code: int, error: BaseException) -> int:
     elif error.code is not None and not isinstance(error.code, int):
         sys.stderr.write(f"{error.code}\n")
     # After the end of the job by SIGTERM, the other ranks end by themselves.
+    if isinstance(error, EndOfJob):
+        leaving.note_end()
     if code == 0 or isinstance(error, EndOfJob):
         return code
-    session = _session.find()
-    if session is not None:
+    if may_save:
+        left = leaving.after_failure(session, error)
+        if left is not None:
+            leaving.note_end()
+            return _exit_code(left)
+        report_failure(code, error, text)
+    if session is not None and not session.closed:
         session.leave_with(f"its script ended: {describe(error)}")
     communicator.abort(code, is_consequence=loss() is not None)
     return code

@@ -57,6 +57,7 @@ def _run_job(program: list[str], variables: list[dict[str, str]]) -> int:
         first = ranks.FirstFailure(started, ends_job=False)
         starts = started.start_all(variables)
         code = ranks.watch(starts, first.react, lambda: bool(received), started)
+        code = started.code_when_told(code, is_told=bool(received))
         started.close()
         if received:
             guard.end_descendants()  # what ranks have started and left behind

@@ -227,7 +227,7 @@ def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -
     if received or process.returncode < 0:
         guard.end_descendants()
     files.remove()
-    code = ranks.explain_mpi_job(reports, process.returncode, _report, was_told=bool(received))
+    code = ranks.explain_mpi_job(reports, process.returncode, _report, is_told=bool(received))
     return exit_code(code, received), bool(received)
 
 

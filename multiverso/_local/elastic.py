@@ -100,7 +100,8 @@ class ElasticJob:
     def run(self, is_stopped: Callable[[], bool]) -> int:
         """Run the job; return its exit code, as `ranks.watch` does."""
         try:
-            return ranks.watch(self._first_ranks(), self._react, is_stopped, self._started)
+            code = ranks.watch(self._first_ranks(), self._react, is_stopped, self._started)
+            return self._started.code_when_told(code, is_told=is_stopped(), is_elastic=True)
         finally:
             self._started.close()
 

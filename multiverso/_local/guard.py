@@ -22,6 +22,8 @@ from multiverso.errors import MultiversoError
 
 #: Seconds that processes have to end after a signal, unless the user chooses others.
 GRACE: Final = 30.0
+#: The variable that tells ranks how many seconds they have, also in jobs without `multiverso run`.
+GRACE_VARIABLE: Final = "MULTIVERSO_GRACE"
 #: The same if the launcher was killed. All processes must then end within 5 seconds.
 _SHORT_GRACE: Final = 3.0
 #: Seconds between two looks at the guard, and between two signals to it.
@@ -62,6 +64,7 @@ def lost_launcher() -> bool:
 def choose_grace(seconds: float) -> None:
     """Set how many seconds the processes of a job have to end after a signal."""
     _guard.grace = seconds
+    os.environ[GRACE_VARIABLE] = f"{seconds:g}"
 
 
 def grace() -> float:

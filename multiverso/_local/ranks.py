@@ -148,23 +148,10 @@ class Processes:
         rank = int(variables[RANK]) if NAME in variables else None
         return failure_of(self.state(process), process.pid, process.returncode, rank)
 
-    def code_after_notice(self, told: "Iterable[subprocess.Popen[bytes]]") -> int:
-        """Return the code of the first of these ranks that failed after SIGTERM, or 0.
-
-        A rank without a handler ends by that signal, and a rank that saves with `_TOLD_TO_END`.
-        """
-        failures = []
-        for process in told:
-            code = process.returncode
-            if code in (-signal.SIGTERM, -signal.SIGKILL) and self.state(process).saves:
-                failures.append(self.failure(process)._replace(code=_NOT_SAVED))
-            elif code not in (0, _TOLD_TO_END, -signal.SIGTERM, -signal.SIGKILL):
-                failures.append(self.failure(process))
-        if not failures:
-            return 0
-        first = first_cause(failures)
-        self.report(describe(first))
-        return first.code
+    def code_when_told(self, code: int, *, is_told: bool, is_elastic: bool = False) -> int:
+        """Return the exit code of the job; see the function of this name."""
+        states = self._reports.states().values()
+        return code_when_told(code, states, is_told=is_told, is_elastic=is_elastic)
 
     def close(self, *, is_cause_known: bool = True) -> None:
         """Print what ranks have left to this process to print, and forget all reports."""
@@ -180,17 +167,46 @@ def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -
     return Failure(name, code, began, rank, lost.cause if lost and not own else None)
 
 
-def explain_mpi_job(
-    reports: Reports, code: int, report: Callable[[str], None], *, was_told: bool
+def code_when_told(
+    code: int, states: Iterable[RankState], *, is_told: bool, is_elastic: bool = False
 ) -> int:
-    """Say why a job of mpirun has failed; return the code of the first cause, else the given one.
+    """Return the exit code of a job whose ranks may have been told to end by SIGTERM.
 
-    Only a rank that has failed by itself, rather than by a signal, has reported its code. If the
-    job was told to end, the code of mpirun says nothing about the ranks.
+    If they save then, 143 says that they have saved. The code of other programs is what shells
+    report when SIGTERM has ended them.
+
+    Parameters
+    ----------
+    code : int
+        The code of the first cause, as in `subprocess`.
+    states : iterable of RankState
+        What the ranks have reported.
+    is_told : bool
+        Whether the launcher has passed SIGTERM to them.
+    is_elastic : bool, optional
+        Whether ranks that leave end with 0.
+
+    """
+    states = list(states)
+    if not any(state.saves for state in states):
+        return -signal.SIGTERM if is_told else code
+    has_saved = any(state.has_saved for state in states)
+    # A signal may still end a rank that has saved. mpirun has its number, or 128 more.
+    if has_saved and abs(code) % 128 in (signal.SIGTERM, signal.SIGKILL):
+        return _TOLD_TO_END
+    if code in (_TOLD_TO_END, -signal.SIGTERM):
+        return 1
+    return _TOLD_TO_END if code == 0 and is_told and is_elastic and has_saved else code
+
+
+def explain_mpi_job(
+    reports: Reports, code: int, report: Callable[[str], None], *, is_told: bool
+) -> int:
+    """Say why a job of mpirun has failed; return the code of the first cause, else that of mpirun.
+
+    Only a rank that has failed by itself, rather than by a signal, has reported its code.
     """
     states = reports.states().values()
-    if was_told:
-        code = _NOT_SAVED if any(state.saves for state in states) else 0
     failures = [
         failure_of(state, state.failure.pid, state.failure.code)
         for state in states
@@ -203,6 +219,10 @@ def explain_mpi_job(
     if first is not None and (is_own or not code):
         report(describe(first))
         code = first.code
+    # If ranks have saved and none has failed, mpirun has a code of its own for what it ended.
+    if code and first is None and any(state.has_saved for state in states):
+        code = _TOLD_TO_END
+    code = code_when_told(code, states, is_told=is_told)
     _print_rest(reports, report, is_cause_known=is_known)
     return code
 
@@ -238,8 +258,7 @@ def watch(
         call and a list of those that run, to which it may add. If it returns an exit code, the job
         has ended with that code.
     is_stopped : callable
-        A function that returns whether the job is to be ended. Its code is then that of a rank that
-        fails although it may save, or has a failure of its own, or 0.
+        A function that returns whether the job is to be ended.
     started : Processes
         The processes of the job.
 
@@ -258,10 +277,11 @@ def watch(
             pids = [process.pid for process in running]
             processes.await_end(pids, _INTERVAL, output.descriptors)
             output.copy()
+        end(running, output.copy)
+        return react([process for process in running if process.poll() is not None], []) or 0
     finally:
         end(running, output.copy)
         output.copy(is_last=True)
-    return started.code_after_notice(running)
 
 
 class FirstFailure:
@@ -311,7 +331,9 @@ class FirstFailure:
         """Return the exit code of the first rank that failed by itself, or 0."""
         if not self._failures:
             return 0
-        first = first_cause(self._failures)
+        # Ranks that have saved are not to blame.
+        others = [failure for failure in self._failures if failure.code != _TOLD_TO_END]
+        first = first_cause(others or self._failures)
         if (self._ends_job or first.code > 0) and first.code != _TOLD_TO_END:
             self._started.report(describe(first))
         return first.code
@@ -374,7 +396,8 @@ def run(
     starts = started.start_all(variables_of_job(len(shares)), shares)
     first = FirstFailure(started, ends_job=not survive, allows_failures=survive)
     try:
-        return watch(starts, first.react, is_stopped, started)
+        code = watch(starts, first.react, is_stopped, started)
+        return started.code_when_told(code, is_told=is_stopped())
     finally:
         started.close(is_cause_known=first.is_cause_known)
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from ctypes import byref, c_int32, sizeof
 from pathlib import Path
@@ -214,6 +215,9 @@ class _Interrupts:
     """
 
     def __init__(self) -> None:
+        #: Whether an exception of that age lets a call that other ranks take part in go on, and
+        #: fail at its end.
+        self.may_wait: Callable[[BaseException, float], bool] = lambda error, seconds: False
         self._raised = threading.local()
         self._checks: list[object] = []  # A child may be forked while one of them runs.
         self.enable()
@@ -233,8 +237,16 @@ class _Interrupts:
     def take(self) -> BaseException | None:
         """Return the exception that ended this thread's last call, if any, and forget it."""
         error: BaseException | None = getattr(self._raised, "error", None)
-        self._raised.error = None
+        self._raised.error = self._raised.since = None
         return error
+
+    def _reason_to_end(self) -> int | None:
+        """Return why the call ends after all, if an exception in this thread has waited."""
+        since: float | None = getattr(self._raised, "since", None)
+        if since is None or self.may_wait(self._raised.error, time.monotonic() - since):
+            return None
+        self._raised.since = None
+        return ctypes.addressof(self._raised.text)
 
     def _run(self) -> Generator[int | None, None, None]:
         # This is a generator because Python raises an exception as soon as this code is entered. A
@@ -245,7 +257,7 @@ class _Interrupts:
             try:
                 while True:
                     yield reason
-                    reason = None
+                    reason = self._reason_to_end()
             except GeneratorExit:
                 return
             except BaseException as error:
@@ -259,13 +271,29 @@ class _Interrupts:
                     text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
                     self._raised.text = text  # It stays valid until this thread's next exception.
                     reason = ctypes.addressof(text)
+                    if self.may_wait(error, 0):
+                        self._raised.since, reason = time.monotonic(), _WAITS_ADDRESS
                 except BaseException:
                     pass
 
 
 _INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
 _INTERRUPTED_ADDRESS: Final = ctypes.addressof(_INTERRUPTED)
+_WAITS: Final = ctypes.create_string_buffer(b"")
+_WAITS_ADDRESS: Final = ctypes.addressof(_WAITS)
 _interrupts: Final = _Interrupts()
+
+
+def let_wait(may_wait: Callable[[BaseException, float], bool]) -> None:
+    """Set which exceptions wait until a call that other ranks take part in has ended.
+
+    Parameters
+    ----------
+    may_wait : callable
+        A function of the exception and the seconds since it reached the call.
+
+    """
+    _interrupts.may_wait = may_wait
 
 
 def complete(status: int) -> None:

@@ -69,6 +69,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_RoundToBfloat16": (c_int32, (c_void_p, c_void_p, c_int64)),
     "MV_ClaimRank": (c_int32, (c_int32, POINTER(c_int32))),
     "MV_HasLostRanks": (c_int32, ()),
+    "MV_IgnoreNotice": (c_int32, (c_int64,)),
     "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
     "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_int32, c_void_p, c_int64)),

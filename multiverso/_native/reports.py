@@ -18,6 +18,7 @@ event : str
 
     - ``opened``: the process is in a session, as `rank`. `saves` says whether SIGTERM lets it save
       and leave.
+    - ``saved``: this rank has saved because of SIGTERM.
     - ``closed``: that session has ended as the program wanted: by a shutdown with all ranks, or
       because this rank left those that continue. What fails later has nothing to do with it.
     - ``left``: that session has ended in another way, such as by an exception. `cause` is as below.
@@ -97,8 +98,8 @@ class RankState:
         The first report that says that it fails by itself.
     failure : Report or None
         The report of its end.
-    saves : bool
-        Whether SIGTERM lets it save and leave.
+    saves, has_saved : bool
+        Whether SIGTERM lets it save and leave, in its last session, and whether it has saved then.
 
     """
 
@@ -110,6 +111,7 @@ class RankState:
     own_failure: Report | None = None
     failure: Report | None = None
     saves: bool = False
+    has_saved: bool = False
 
     def add(self, report: Report) -> None:
         """Add what the process has reported next."""
@@ -118,7 +120,9 @@ class RankState:
             self.phase = "in"
             self.loss = self.own_failure = self.failure = None
         elif report.event == "closed":
-            self.phase, self.saves = "after", False
+            self.phase = "after"
+        elif report.event == "saved":
+            self.has_saved = True
         elif report.event == "lost":
             self.loss = self.loss or report
         elif report.event == "failed":
@@ -204,6 +208,11 @@ def report_opened(rank: int, *, saves: bool) -> None:
     """Report that this process is in a session, and whether SIGTERM lets it save and leave."""
     _process.loss, _process.rank, _process.has_failed = None, rank, False
     _report("opened", rank=rank, saves=saves)
+
+
+def report_saved() -> None:
+    """Report that this process has saved because of SIGTERM."""
+    _report("saved")
 
 
 def report_end(*, is_wanted: bool) -> None:

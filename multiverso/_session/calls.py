@@ -274,7 +274,9 @@ def check_leaving(step: int | None = None, *, before: Callable[[], object] | Non
       its items of `Work` are handed out again. The last worker to leave lets the others leave
       first, and saves.
     - In other sessions, all ranks leave together. Each waits here until all have called this, then
-      they save in the folder `checkpoints` of `init`, shut down and end with exit code 143. If a
+      they save in the folder `checkpoints` of `init`, shut down and end with exit code 143, or
+      with 1 if there is neither a folder nor `before`. A program that fails after the signal saves
+      in the same way (docs/faults.md), with the last `before`. If a
       rank makes another collective call instead, such as `barrier`, all continue, and ask again at
       their next `check_leaving`. A rank that is in `shutdown` saves with them, and returns from it.
 

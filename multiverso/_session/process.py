@@ -9,6 +9,7 @@ from typing import Final
 
 from multiverso._mpi.communicator import meeting
 from multiverso._native.exception_text import describe, uncaught_exception
+from multiverso._session import leaving
 from multiverso._session.options import SessionOptions
 from multiverso._session.session import Session
 from multiverso.errors import ForkedError, StateError
@@ -104,6 +105,8 @@ def _leave_at_exit() -> None:
     if session is None:
         return
     error = uncaught_exception()
+    if leaving.after_exit(session, error):
+        return
     reason = "its script ended without mv.shutdown()"
     session.leave_with(f"{reason}: {describe(error)}" if error is not None else reason)
 

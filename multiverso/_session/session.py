@@ -114,7 +114,7 @@ class Session:
         self.departure = leaving.Departure()
         self.handle = capi.MV_Session()
         if options.on_term == "leave":  # Before a launcher can find the session.
-            leaving.listen()
+            leaving.listen(self)
         else:
             leaving.forget()
         try:
@@ -400,7 +400,16 @@ class Session:
             return
         if error is None or isinstance(error, SystemExit) and not error.code:
             self.close()
-        else:
+            return
+        end = leaving.after_failure(self, error)
+        if end is not None:
+            if not isinstance(error, SystemExit):
+                _log.error("the program has failed after SIGTERM", exc_info=error)
+            try:
+                raise end from error
+            finally:
+                del end  # Without a circle through this frame; see `leaving`.
+        if not self.closed:
             self.leave_with(f"its script left the session's block: {describe(error)}")
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from multiverso._local.first_cause import Failure, consequences, first_cause
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments, reports
 from multiverso._native.exception_text import describe
+from multiverso._session import leaving
 from multiverso._session.function_copy import Copied, can_import
 from multiverso._session.leaving import TOLD_TO_END, EndOfJob
 from multiverso.errors import OperationTimeout, RankError, StateError
@@ -45,10 +46,9 @@ _INTERVAL: Final = 0.1
 #: The ways to start a process that `spawn` accepts, as `multiprocessing` names them.
 _METHODS: Final = ("spawn", "fork", "forkserver")
 
-#: What a process sends before it calls the function, and what it sends if it leaves with the other
-#: ranks.
+#: What a process sends before it calls the function. If it leaves because of SIGTERM, it sends the
+#: exit code.
 _STARTED: Final = "started"
-_LEFT: Final = "left"
 
 
 def spawn(
@@ -148,9 +148,13 @@ def spawn(
             values = _collect(ranks, end)
             for started in ranks:  # A process still has to write what it has printed.
                 started.await_end()
-            if any(started.has_left for started in ranks):
-                raise EndOfJob(TOLD_TO_END)
+            left = {started.code or 0 for started in ranks} - {0}
+            if left:
+                raise EndOfJob(max(left - {TOLD_TO_END}, default=TOLD_TO_END))
             return values
+        except _ToldToEnd:
+            local_ranks.end(ranks)
+            raise EndOfJob(_code_when_told(ranks)) from None
         finally:
             local_ranks.end(ranks)
             for started in ranks:
@@ -176,7 +180,20 @@ def _ending_at_sigterm() -> Iterator[None]:
 
 def _exit_at_sigterm(number: int, _frame: Any) -> None:
     signal.signal(number, signal.SIG_IGN)  # It may come again while the ranks end.
-    sys.exit(128 + number)
+    raise _ToldToEnd
+
+
+class _ToldToEnd(SystemExit):
+    """SIGTERM has been sent to the caller of `spawn`."""
+
+
+def _code_when_told(ranks: Sequence["_Rank"]) -> int:
+    """Return the exit code of ranks that have ended after SIGTERM: 143 if they have saved."""
+    codes = [rank.end_code() for rank in ranks]
+    failed = next((code for code in codes if code not in (0, TOLD_TO_END)), None)
+    if failed is not None:
+        return failed if failed > 0 else 128 - failed
+    return TOLD_TO_END if TOLD_TO_END in codes else 1
 
 
 def _missing_cloudpickle(method: str | None) -> MissingExtraError:
@@ -232,7 +249,8 @@ class _Rank:
         self, context: Any, call: Any, job: LocalJob, threads: Mapping[str, str], copies: bool
     ) -> None:
         self.job = job
-        self.has_started = self.has_left = False
+        self.has_started = False
+        self.code: int | None = None  # once the function has ended without an error
         self.outcome: Connection
         self.outcome, sender = context.Pipe(duplex=False)
         run = (call, job, threads, sender, copies)
@@ -271,12 +289,25 @@ class _Rank:
         if received == _STARTED:
             self.has_started = True
             return None
-        if received == _LEFT:
-            self.has_left = True
+        if isinstance(received, int):
+            self.code = received
             return (None,)
         if len(received) == 1:
+            self.code = 0
             return (received[0],)
         raise self.failure(*received)
+
+    def end_code(self) -> int:
+        """Return the exit code of the rank, whose process has ended; say why if it has failed."""
+        try:
+            while self.code is None:
+                self.receive()
+        except _FailedRankError as error:
+            code = self.poll()
+            if code != -signal.SIGTERM:
+                sys.stderr.write(f"{error}\n")
+            return code or 1
+        return self.code
 
     def _explanation(self) -> str:
         if self.has_started:
@@ -406,12 +437,17 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
         if session is not None:
             session.close()
         sender.send_bytes(Copied((value,), copies).dumps())
-    except EndOfJob:
-        sender.send(_LEFT)
+    except EndOfJob as end:
+        sender.send(leaving.code_of(end))
     except BaseException as error:
         began, lost = time.monotonic(), reports.loss()
         session = _session.find()
-        if session is not None:
+        left = leaving.after_failure(session, error)
+        if left is not None:
+            traceback.print_exc()
+            sender.send(leaving.code_of(left))
+            return
+        if session is not None and not session.closed:
             session.leave_with(f"its function failed: {describe(error)}")
         cause, kind = (None, type(error).__name__) if lost is None else lost
         kind = kind if cause is None else f"{kind} of rank {cause}"

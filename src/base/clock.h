@@ -34,24 +34,35 @@ class Interrupt {
 
   // Makes Check call `action` with the aborted status when the caller aborts the call.
   void OnAbort(std::function<void(const Status&)> action) { on_abort_ = std::move(action); }
-  // Returns ok, or aborted with the reason once the caller has aborted the call.
+  // Returns ok, or aborted with the reason once the caller has aborted the call. An empty reason
+  // lets a call that other ranks take part in go on, and fail at its end.
   const Status& Check(Instant now) {
     if (!status_.ok() || now < next_) return status_;
     next_ = now + kMinInterval;
     const std::optional<std::string> reason = ask_();
     if (!reason.has_value()) return status_;
+    if (reason->empty() && on_abort_) {
+      fails_at_end_ = true;
+      return status_;
+    }
     status_ = Status(Code::kAborted, *reason);
     if (on_abort_) on_abort_(status_);
     return status_;
   }
   // Returns the result of the last Check.
   const Status& status() const { return status_; }
+  // Returns the result of a call whose body has returned `result`.
+  Status ResultOf(const Status& result) const {
+    if (!status_.ok()) return status_;
+    return fails_at_end_ && result.ok() ? Status(Code::kAborted, "interrupted") : result;
+  }
 
  private:
   Ask ask_;
   std::function<void(const Status&)> on_abort_;
   Instant next_;  // when to ask again
   Status status_;
+  bool fails_at_end_ = false;
 };
 
 // How long a call may wait.

@@ -77,7 +77,7 @@ Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Bod
   interrupt.OnAbort(
       [entry](const Status& reason) { entry->session->context()->state()->GiveUp(reason); });
   const Status status = MakeCollective(entry, call, bytes, &interrupt, body);
-  return interrupt.status().ok() ? status : interrupt.status();
+  return interrupt.ResultOf(status);
 }
 
 }  // namespace multiverso::c_api

@@ -267,19 +267,17 @@ int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving) {
   });
 }
 
-int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t closing, int64_t* step,
-                               int32_t* outcome) {
+int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t when, int64_t* step, int32_t* outcome) {
   return Guard([&]() -> Status {
-    if (step == nullptr || outcome == nullptr || closing < 0 || closing > 1) {
+    if (step == nullptr || outcome == nullptr || when < MV_AT_STEP || when > MV_AT_FAILURE) {
       return Status(
           Code::kValue,
-          StrCat("MV_SessionAgreeToLeave: expected 0 or 1, a step and a result, received ", closing,
+          StrCat("MV_SessionAgreeToLeave: expected 0 to 2, a step and a result, received ", when,
                  step == nullptr || outcome == nullptr ? " and null" : ""));
     }
     return RunCollective(
         session, CallKind::kLeaving, 0, [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
-          MV_ASSIGN_OR_RETURN(*outcome,
-                              entry->session->AgreeToLeave(closing != 0, step, interrupt));
+          MV_ASSIGN_OR_RETURN(*outcome, entry->session->AgreeToLeave(when, step, interrupt));
           return Status::Ok();
         });
   });

@@ -36,7 +36,7 @@ Status RunCall(const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
   Interrupt interrupt = InterruptOfThisThread();
   const Status status = body(&interrupt);
-  return interrupt.status().ok() ? status : interrupt.status();
+  return interrupt.ResultOf(status);
 }
 
 // Like RunCall, for a call on files. An interrupt function may read files itself: that call cannot

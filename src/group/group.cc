@@ -133,6 +133,12 @@ Status Group::Wait(const WaitLimit& limit, Attachment* attachment) {
     MV_RETURN_IF_NOT_OK(AwaitCompletion(limit, attachment));
     if (!IsPostponed(*this)) return AgreedResult();
     if (AsksAboutLeaving(OwnKind())) return Status::Ok();
+    const int failed = RankThatFailed();
+    if (failed >= 0) {
+      return peers_->About(
+          failed, Status(Code::kAborted, StrCat("rank ", failed, " has failed after SIGTERM, so ",
+                                                NameOf(OwnKind()), " cannot be completed")));
+    }
     const ExchangeSlot& mine = payload(members_->rank());
     const std::string data = mine.Bytes();
     const CollectiveKind kind = mine.is_failure() ? FailureOf(mine.kind()) : mine.kind();
@@ -209,6 +215,14 @@ std::vector<int> Group::participants() const {
     if (HasBegun(rank)) begun.push_back(rank);
   }
   return begun;
+}
+
+int Group::RankThatFailed() const {
+  const std::vector<int> begun = participants();
+  const auto found = std::find_if(begun.begin(), begun.end(), [&](int rank) {
+    return payload(rank).kind() == CollectiveKind::kFailing;
+  });
+  return found == begun.end() ? -1 : *found;
 }
 
 CollectiveKind Group::OwnKind() const { return payload(members_->rank()).kind(); }

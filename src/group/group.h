@@ -58,7 +58,8 @@ class Group {
   // it knew in which collective the others wait for it. Ok revokes this.
   void FailNext(const Status& failure) { next_failure_ = failure; }
   // Waits for the other members. If some of them ask whether all leave (AsksAboutLeaving), and this
-  // rank makes another call, it begins its collective again, which they will join later.
+  // rank makes another call, it begins its collective again, which they will join later. If one of
+  // them asks because its program has failed, it will not, and the result is aborted.
   // Returns the first failure in rank order if members have failed, and a mismatch if the members
   // began the collective with different kinds; the collective is complete even then. At the
   // deadline, returns a timeout and aborts the session, since ranks that begin the collective later
@@ -96,6 +97,8 @@ class Group {
   bool HasBegun(int rank) const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
   CollectiveKind OwnKind() const;
+  // Returns a participant that asks because its program has failed, or -1.
+  int RankThatFailed() const;
   // Returns the result of the complete collective.
   Status AgreedResult() const;
   // Returns a mismatch, and aborts the session with it, if one of the `late` ranks waits for this

@@ -41,6 +41,8 @@ const char* NameOf(CollectiveKind kind) {
       return "check_leaving";
     case CollectiveKind::kClosing:
       return "shutdown";
+    case CollectiveKind::kFailing:
+      return "the end of its program";
   }
   return "an unknown call";
 }

@@ -39,12 +39,15 @@ enum class CollectiveKind : uint32_t {
   kReduceScatter,
   kLeaving,
   kClosing,
+  kFailing,
 };
 
-// Returns whether a collective of this kind asks whether all ranks leave: at the end of a step, or
-// before the session is closed. Other calls begin again when they meet it (Group::Wait).
+// Returns whether a collective of this kind asks whether all ranks leave: at the end of a step,
+// before the session is closed, or after the program of a rank has failed. Other calls begin again
+// when they meet it, or fail if it is the last of these (Group::Wait).
 inline bool AsksAboutLeaving(CollectiveKind kind) {
-  return kind == CollectiveKind::kLeaving || kind == CollectiveKind::kClosing;
+  return kind == CollectiveKind::kLeaving || kind == CollectiveKind::kClosing ||
+         kind == CollectiveKind::kFailing;
 }
 
 const char* NameOf(CollectiveKind kind);

@@ -86,10 +86,10 @@ class Session {
   // Shows readers the tables as they are, as that step. Returns the number of the publication.
   Result<int64_t> Publish(int64_t step, Interrupt* interrupt = nullptr);
   // Asks whether all ranks leave now, after one was told to end (SessionState::AnnounceLeaving), at
-  // the end of a step, or before this rank closes. Returns an MV_LEAVE_ of the C API. Sets *step to
-  // the smallest step of the ranks that do not close, or of all ranks if all close. A step of -1
-  // means that a rank has none.
-  Result<int32_t> AgreeToLeave(bool is_closing, int64_t* step, Interrupt* interrupt = nullptr);
+  // the end of a step, before this rank closes, or after its program has failed: `when` is an
+  // MV_AT_ of the C API. Returns an MV_LEAVE_. Sets *step to the smallest step of the ranks that do
+  // not close, or of all ranks if all close. A step of -1 means that a rank has none.
+  Result<int32_t> AgreeToLeave(int when, int64_t* step, Interrupt* interrupt = nullptr);
   // Ends the session, or in an elastic session this rank's part in it, for which it does not wait.
   // Whatever the result, this rank cannot use the session afterwards.
   Status Close(Interrupt* interrupt = nullptr);

@@ -15,7 +15,7 @@ constexpr auto kMaxLinger = std::chrono::seconds(5);
 
 }  // namespace
 
-Result<int32_t> Session::AgreeToLeave(bool is_closing, int64_t* step, Interrupt* interrupt) {
+Result<int32_t> Session::AgreeToLeave(int when, int64_t* step, Interrupt* interrupt) {
   if (options_.on_term != MV_TERM_LEAVES || members_.is_elastic()) {
     return Status(Code::kState, "check_leaving: expected a session with MV_TERM_LEAVES");
   }
@@ -25,22 +25,33 @@ Result<int32_t> Session::AgreeToLeave(bool is_closing, int64_t* step, Interrupt*
   };
   Group* const world = context_->world();
   const Question mine{*step, context_->state()->IsLeaving() ? 1 : 0};
-  const CollectiveKind kind = is_closing ? CollectiveKind::kClosing : CollectiveKind::kLeaving;
+  const bool is_closing = when == MV_AT_CLOSE;
+  const CollectiveKind kind = is_closing              ? CollectiveKind::kClosing
+                              : when == MV_AT_FAILURE ? CollectiveKind::kFailing
+                                                      : CollectiveKind::kLeaving;
   world->BeginAllgather(kind, &mine, sizeof(mine));
   MV_RETURN_IF_NOT_OK(world->Wait(LimitOf(NextDeadline(), interrupt)));
   bool any_told = false;
   // Ranks that close have done all their steps, so their numbers count only if all ranks close.
   int64_t smallest[2] = {INT64_MAX, INT64_MAX};  // of ranks that train, and of ranks that close
   bool all_close = true;
+  bool any_failed = false;
+  bool any_other_call = false;
   for (const int rank : world->participants()) {
     const ExchangeSlot& payload = world->payload(rank);
-    if (!AsksAboutLeaving(payload.kind())) return MV_LEAVE_OTHER_CALL;
+    any_failed = any_failed || payload.kind() == CollectiveKind::kFailing;
+    if (!AsksAboutLeaving(payload.kind())) {
+      any_other_call = true;
+      continue;
+    }
     const bool closes = payload.kind() == CollectiveKind::kClosing;
     all_close = all_close && closes;
     const auto other = payload.Read<Question>();
     any_told = any_told || other.was_told != 0;
     if (other.step >= 0) smallest[closes] = std::min(smallest[closes], other.step);
   }
+  // The other call fails if a program has failed, so that a rank that closes can ask again.
+  if (any_other_call) return is_closing && any_failed ? MV_LEAVE_NOT_NOW : MV_LEAVE_OTHER_CALL;
   const int64_t found = smallest[all_close];
   *step = found == INT64_MAX ? -1 : found;
   if (!any_told) return all_close ? MV_LEAVE_OTHER_CALL : MV_LEAVE_NOT_NOW;

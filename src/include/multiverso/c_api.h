@@ -88,7 +88,8 @@ MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
 /* Called about every 20 ms by a thread that waits in a call. If it returns NULL, the call
  * continues. Otherwise the result is the reason for which the call is aborted: the call returns
  * MV_ERR_ABORTED, and the text must stay valid until then. If other ranks take part in the call,
- * the session is aborted with this reason, since they can no longer complete the call. Inside the
+ * the session is aborted with this reason, since they can no longer complete the call; with an
+ * empty reason, the call goes on instead, and returns MV_ERR_ABORTED at its end. Inside the
  * function MV_SetDefaultInterrupt and all calls on sessions and tables fail with MV_ERR_STATE,
  * except descriptions. */
 typedef const char* (*MV_InterruptCheck)(void* argument);
@@ -222,12 +223,13 @@ MV_EXPORT int32_t MV_SessionFinish(MV_Session session);
  * alone, an MV_LEAVE_. */
 MV_EXPORT int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving);
 /* With MV_TERM_LEAVES, asks whether all ranks leave now, and waits until each calls this or another
- * collective call. `closing` is 0 at the end of a step, and 1 before MV_SessionClose. *outcome is
- * MV_LEAVE_NOW on all ranks if all called this and one was told to end: they then make the same
- * calls, such as MV_SessionSave and MV_SessionClose. A rank that is in another collective call
- * waits there until the others make that call too. *step is the step of this rank, or -1, and
- * receives the smallest step of the ranks that do not close, or of all if all do. */
-MV_EXPORT int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t closing, int64_t* step,
+ * collective call. `when` is an MV_AT_. *outcome is MV_LEAVE_NOW on all ranks if all called this and
+ * one was told to end: they then make the same calls, such as MV_SessionSave and MV_SessionClose. A
+ * rank that is in another collective call waits there until the others make that call too. With
+ * MV_AT_FAILURE it gets MV_ERR_ABORTED instead, since this rank will not make that call, and this
+ * rank asks again. *step is the step of this rank, or -1, and receives the smallest step of the
+ * ranks that do not close, or of all if all do. */
+MV_EXPORT int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t when, int64_t* step,
                                          int32_t* outcome);
 /* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
  * stale afterwards, also after an error, unless this process is still in another call on the
@@ -237,6 +239,10 @@ MV_EXPORT int32_t MV_SessionClose(MV_Session session);
  * MV_ERR_PEER_LOST with the reason, or continue without it (MV_LOSS_CONTINUES). Frees all tables
  * and the session, after waiting for other threads' calls on them. */
 MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
+/* Lets a process that a rank has started ignore SIGTERM, unless the process `parent` sends it or has
+ * ended; then the signal does what it did before. Batch systems send the signal to all processes of
+ * a job, where only the ranks are to react (MV_TERM_LEAVES). Not for ranks. */
+MV_EXPORT int32_t MV_IgnoreNotice(int64_t parent);
 
 /* Collective. Shows readers (MV_ReaderOpen) all tables as they are now, as one version, which
  * *version receives: 1, 2, ... `step` is a number of the program. Copies what has changed since the

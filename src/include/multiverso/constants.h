@@ -46,6 +46,11 @@
 #define MV_TERM_ENDS 0   /* nothing together */
 #define MV_TERM_LEAVES 1 /* leave together (MV_SessionAgreeToLeave), or each alone if elastic */
 
+/* When a rank asks whether all leave. */
+#define MV_AT_STEP 0    /* at the end of a step */
+#define MV_AT_CLOSE 1   /* before it closes the session */
+#define MV_AT_FAILURE 2 /* when its program has failed after it was told to end */
+
 /* Whether this rank leaves. */
 #define MV_LEAVE_NOT_NOW 0    /* no rank was told to end, or others leave first: ask again later */
 #define MV_LEAVE_NOW 1        /* all ranks save and close the session; if elastic, only this one */

@@ -15,6 +15,17 @@ TEST(WaitLimit, EndsAtTheSliceOrTheDeadline) {
   EXPECT_TRUE(WaitLimit::Until(later).Check(later).ok());
 }
 
+TEST(Interrupt, LetsACallOfSeveralRanksFailAtItsEnd) {
+  for (const bool is_collective : {true, false}) {
+    Interrupt interrupt([] { return std::optional<std::string>(""); });
+    if (is_collective) interrupt.OnAbort([](const Status&) { FAIL(); });
+    EXPECT_EQ(interrupt.Check(Clock::now() + Interrupt::kMinInterval).ok(), is_collective);
+    EXPECT_EQ(interrupt.ResultOf(Status::Ok()).code(), Code::kAborted);
+    const Status error(Code::kMemory, "no memory");
+    EXPECT_EQ(interrupt.ResultOf(error).code(), is_collective ? Code::kMemory : Code::kAborted);
+  }
+}
+
 TEST(Interrupt, AsksPeriodicallyUntilTheCallIsAborted) {
   int asked = 0;
   int aborts = 0;

@@ -90,6 +90,21 @@ TEST(Group, PostponesACollectiveOfMembersWhileOthersAskWhetherAllLeave) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(Wait(ranks, rank).ok());
 }
 
+TEST(Group, EndsACollectiveThatAMemberWhoseProgramHasFailedWillNotMake) {
+  const RankContexts ranks(AllOf(3));
+  Begin(ranks, 0, CollectiveKind::kFailing);
+  Begin(ranks, 1);
+  Begin(ranks, 2, CollectiveKind::kLeaving);
+  EXPECT_TRUE(Wait(ranks, 0).ok());
+  EXPECT_TRUE(IsError(Wait(ranks, 1), Code::kAborted,
+                      "rank 0 has failed after SIGTERM, so barrier cannot be completed"));
+  EXPECT_TRUE(Wait(ranks, 2).ok());
+  Begin(ranks, 0, CollectiveKind::kFailing);
+  Begin(ranks, 1, CollectiveKind::kFailing);
+  Begin(ranks, 2, CollectiveKind::kClosing);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(Wait(ranks, rank).ok());
+}
+
 TEST(Group, PostponesAFailureAndAMismatch) {
   const RankContexts ranks(AllOf(3));
   Begin(ranks, 0, CollectiveKind::kLeaving);

@@ -53,7 +53,7 @@ class TestNotice(SessionCleanupTestCase):
         notify()
         with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
             mv.check_leaving()
-        self.assertEqual(end.exception.code, 143)
+        self.assertEqual(end.exception.code, 1)
         self.assertIn("no checkpoints=", logs.output[0])
 
     def test_other_handlers_are_called_too(self):
@@ -126,6 +126,36 @@ class TestNotice(SessionCleanupTestCase):
             os.kill(child, signal.SIGTERM)
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), -signal.SIGTERM)
         self.assertEqual(signal.pthread_sigmask(signal.SIG_BLOCK, []), set())
+
+    def test_processes_of_a_rank_outlive_the_notice_but_not_their_parent(self):
+        mv.init(on_term="leave")
+        with self.assertRaisesRegex(mv.errors.StateError, "ignore_notice: expected a process"):
+            mv.ignore_notice()
+        kill = [sys.executable, "-c", "import os, sys; os.kill(int(sys.argv[1]), 15)"]
+        for makes_call in (False, True):  # A forked process makes the call by itself.
+            child = os.fork()
+            if child == 0:
+                if makes_call:
+                    signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+                    mv.ignore_notice(0)
+                time.sleep(100)
+                os._exit(0)
+            subprocess.run([*kill, str(child)], check=True)
+            self.assertEqual(os.waitpid(child, os.WNOHANG), (0, 0))
+            os.kill(child, signal.SIGTERM)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            self.assertIn(code, (7, -signal.SIGTERM) if makes_call else (-signal.SIGTERM,))
+
+    def test_a_program_that_fails_saves(self):
+        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso"):
+            with mv.session(on_term="leave", checkpoints=self.folder):
+                table = mv.ArrayTable(1, [7], name="w")
+                mv.check_leaving(3)
+                notify()
+                raise ValueError("no more data")
+        self.assertEqual(end.exception.code, 143)
+        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
+            self.assertEqual((saved.step, saved.read(table.name).tolist()), (3, [7]))
 
     def test_the_last_elastic_worker_saves_and_leaves_with_code_0(self):
         session = mv.init(on_term="leave", elastic=True, checkpoints=self.folder)
@@ -232,7 +262,7 @@ import os, signal, sys
 import multiverso as mv
 
 def train(folder, told):
-    mv.init(on_term="leave", checkpoints=folder)
+    mv.init(on_term="leave", checkpoints=folder or None)
     table = mv.ArrayTable(1, name="w")
     mv.barrier()
     if mv.rank() == 0 and told == "parent":
@@ -250,19 +280,21 @@ if __name__ == "__main__":
 
 @unittest.skipIf(sys.platform == "win32", "needs POSIX signals")
 class TestSpawn(unittest.TestCase):
-    def check(self, told, method):
+    def check(self, told, method, saves=True):
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "parent.py")
             with open(script, "w", encoding="utf-8") as file:
                 file.write(PARENT)
-            saved = os.path.join(folder, "saved")
+            saved = os.path.join(folder, "saved") if saves else ""
             command = [sys.executable, script, saved, told, method]
             output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
             with subprocess.Popen(command, **output) as parent:
                 if told == "parent":
                     self.assertEqual(parent.stdout.readline(), b"busy\n")
                     parent.send_signal(signal.SIGTERM)
-                self.assertEqual(parent.wait(60), 143)
+                self.assertEqual(parent.wait(60), 143 if saves else 1)
+            if not saves:
+                return
             with checkpoint.Checkpoint(checkpoint.latest(saved)) as found:
                 self.assertGreater(found.read("w")[0], 0)
 
@@ -275,3 +307,8 @@ class TestSpawn(unittest.TestCase):
         for method in ("spawn", "fork"):
             with self.subTest(method):
                 self.check("rank", method)
+
+    def test_spawn_ends_with_another_code_if_nothing_is_saved(self):
+        for told in ("parent", "rank"):
+            with self.subTest(told):
+                self.check(told, "fork", saves=False)
