@@ -28,6 +28,7 @@ describe('without a session', function()
     ['^MV_ERR_TYPE: options: expected .*, received speed'] = { false, { speed = 1 } },
     ['^MV_ERR_VALUE: role: .* received boss'] = { false, { role = 'boss' } },
     ['^MV_ERR_VALUE: timeout: .* received 0'] = { false, { timeout = 0 } },
+    ['^MV_ERR_VALUE: start_timeout: .* received %-1'] = { false, { start_timeout = -1 } },
     ['^MV_ERR_VALUE: staleness: .* received %-1'] = { false, { staleness = -1 } },
     ['^MV_ERR_VALUE: staleness: expected nil or 0 with sync'] = { true, { staleness = 1 } },
   } do

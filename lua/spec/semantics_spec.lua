@@ -38,7 +38,7 @@ describe('a session', function()
 
   it('is reused by init with the same options and protected from others', function()
     multiverso.init()
-    multiverso.init(false, { timeout = 120 })
+    multiverso.init(false, { timeout = 1800, start_timeout = 120 })
     assert.has_error(function() multiverso.init(true) end,
       'MV_ERR_STATE: a session is open with other options: call multiverso.shutdown() first')
   end)

@@ -57,8 +57,8 @@
 #define MV_LEAVE_OTHER_CALL 2 /* a rank is in another collective call, or all close the session */
 #define MV_LEAVE_LAST 3       /* if elastic: this worker leaves, and is the last one */
 
-#define MV_NO_LIMIT (-1) /* in place of milliseconds: a wait of any length, with lines in the log \
-                          */
+/* In place of milliseconds: a wait of any length, with lines in the log. */
+#define MV_NO_LIMIT (-1)
 
 #define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
