@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import byref, c_int64
@@ -82,11 +81,11 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
     else:
         pid = arguments.integer(job, "job", 1)
     start, limit = time.monotonic(), _seconds(timeout)
-    handle = capi.MV_Reader()
+    view = View(capi.MV_Reader())
     is_logged = False
     while True:
         try:
-            checked.MV_ReaderOpen(name, pid or 0, byref(handle))
+            checked.MV_ReaderOpen(name, pid or 0, byref(view._handle))
         except StateError as error:
             waited = time.monotonic() - start
             awaited = f"multiverso.init(name={job!r})" if name else f"a session of process {pid}"
@@ -100,7 +99,7 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
                 raise StateError(msg) from None
             time.sleep(_ATTACH_SECONDS)
         else:
-            return View(handle)
+            return view
 
 
 class View:
@@ -126,8 +125,6 @@ class View:
 
     def __init__(self, handle: capi.MV_Reader) -> None:
         self._handle = handle
-        # The finalizer must not refer to `self`, so it has a copy of the handle.
-        self._close = weakref.finalize(self, lib.MV_ReaderClose, capi.MV_Reader(handle.value))
 
     def _describe(self) -> Any:
         return read_description(checked.MV_ReaderDescribe, self._handle)
@@ -316,7 +313,7 @@ class View:
 
     def close(self) -> None:
         """Release the memory of the session. No other method may be called afterwards."""
-        self._close()
+        lib.MV_ReaderClose(self._handle)
 
     def __enter__(self) -> View:
         return self
