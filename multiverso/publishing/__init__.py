@@ -139,8 +139,9 @@ def publish(
         return version
 
 
-#: Held by a rank that publishes, of whose threads only one may.
-_turn = threading.Lock()
+#: Held by a rank that publishes, of whose threads only one may. The same thread may take it again,
+#: in case an exception has kept it from being released.
+_turn = threading.RLock()
 
 
 def _path(to: str | os.PathLike[str]) -> str:

@@ -95,7 +95,7 @@ class OverlappedTableSync(TableSync):
         exchange = self._exchange
         if exchange is None or exchange.is_made:
             return
-        if exchange.future is None or not exchange.future.has_started:
+        if exchange.future is None or not exchange.future._has_started:
             self.start()
         assert exchange.future is not None
         try:

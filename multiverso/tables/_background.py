@@ -125,7 +125,7 @@ class Future(Generic[_T]):
         return self._result
 
     @property
-    def has_started(self) -> bool:
+    def _has_started(self) -> bool:
         """Whether the library has accepted the call."""
         return self._handle is None or bool(self._handle)
 

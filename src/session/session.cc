@@ -272,6 +272,15 @@ void Session::ReleaseTable(Table* table) {
     table->here()->header()->is_released.store(1);
   }
   if (service_ != nullptr) service_->shards()->Release(*table->here());
+  // No other rank uses the files of the only rank, so their use ends with the table. The program can
+  // open them again, also after an exception in the creation. If that fails, the end of the session
+  // tries again and reports it.
+  const auto file = std::find(on_disk_.begin(), on_disk_.end(), table->shared_here());
+  if (file != on_disk_.end() && members_.size() == 1 && !members_.is_elastic() && is_open &&
+      !checkpointing_.is_half_loaded &&
+      (*file)->EndUseOfFile(members_, options_.mode, WaitLimit::Until(NextDeadline(), nullptr)).ok()) {
+    on_disk_.erase(file);
+  }
   tables_.erase(found);
 }
 
