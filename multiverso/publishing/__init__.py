@@ -132,8 +132,6 @@ def publish(
         except BaseException:
             _restart(publishers)
             raise
-        for one in publishers:
-            one.last_version = version
         if publisher is not None:
             publisher.start(session, version, step, seen, options)
         return version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 from collections.abc import Sequence
@@ -53,6 +54,14 @@ def folder_of(path: str | os.PathLike[str]) -> Folder:
     return RemoteFolder(text) if "://" in text else LocalFolder(text)
 
 
+def open_file(path: Path, flags: int) -> io.FileIO:
+    """Open a file as `os.open` does, in an object that closes it when it is no longer used.
+
+    The object is made in one call, because an interrupt could lose a descriptor that is an int.
+    """
+    return next(map(io.FileIO, map(os.open, (path,), (flags,), (0o666,))))
+
+
 def _require_size(size: int, limit: int) -> None:
     if size > limit:
         raise OSError(f"expected a file of at most {limit} bytes, received {size}")
@@ -84,8 +93,8 @@ class LocalFolder:
     def read(self, name: str, limit: int) -> bytearray:
         """Return the content of a regular file."""
         # Opening a pipe or a device in the place of a file would block.
-        descriptor = os.open(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with open_file(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) as file:
+            descriptor = file.fileno()
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError("expected a regular file")
@@ -97,8 +106,6 @@ class LocalFolder:
             view.release()
             del content[count:]
             return content
-        finally:
-            os.close(descriptor)
 
     def remove(self, name: str) -> None:
         """Remove a file, unless there is none."""

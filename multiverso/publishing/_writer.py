@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing import _format
-from multiverso.publishing._folder import PARTIAL, Folder, LocalFolder, folder_of
+from multiverso.publishing._folder import PARTIAL, Folder, LocalFolder, folder_of, open_file
 from multiverso.publishing._format import Tensor
 from multiverso.publishing._latest import LATEST, dump_latest, read_latest
 
@@ -136,8 +137,7 @@ class Writer:
     def close(self) -> None:
         """Release the folder."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.close()
 
     def _file(self, number: int, is_full: bool, node: int) -> str:
         # The master waits for files of the same kind, so that nodes never mix full ones and others.
@@ -191,17 +191,17 @@ class Writer:
             self._earlier.append([{"files": left}])
 
 
-def _locked(folder: Folder) -> int | None:
+def _locked(folder: Folder) -> io.FileIO | None:
     """Lock a folder for this job, until the process ends; object stores have no locks."""
     if not isinstance(folder, LocalFolder):
         return None
     Path(folder.name).mkdir(parents=True, exist_ok=True)
-    lock = os.open(Path(folder.name, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    lock = open_file(Path(folder.name, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         # Unlike a lock of lockf, it lasts when the program copies the folder.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(lock)
+        lock.close()
         msg = f"{folder.name}: another job publishes to this folder; give each job its own"
         raise StateError(msg) from None
     return lock

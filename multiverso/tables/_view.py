@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -125,6 +126,8 @@ class View:
 
     def __init__(self, handle: capi.MV_Reader) -> None:
         self._handle = handle
+        self._pins: dict[object, int] = {}  # the versions that blocks show
+        self._pin_lock = threading.RLock()
 
     def _describe(self) -> Any:
         return read_description(checked.MV_ReaderDescribe, self._handle)
@@ -280,20 +283,37 @@ class View:
         deadline = time.monotonic() + _seconds(timeout)
         while True:
             version, step, chosen = self._find(names, deadline)
-            status = lib.MV_ReaderPin(self._handle, version)
-            if status != capi.MV_OUTDATED:
-                complete(status)
-                try:
+            pin = object()
+            try:
+                with self._pin_lock:
+                    self._pins[pin] = version
+                    status = lib.MV_ReaderPin(self._handle, version)
+                if status != capi.MV_OUTDATED:
+                    complete(status)
                     shown = {name: table._memory(version) for name, table in chosen.items()}
                     if all(values is not None for values in shown.values()):
                         yield Cut(version, step, cast("dict[str, CutTable]", shown))
+                        self._unpin(pin, version)
                         return
-                finally:
-                    # It may have been unpinned already, by `close`.
-                    lib.MV_ReaderUnpin(self._handle, version)
+                self._unpin(pin, version)
+            except BaseException:
+                self._unpin(pin, version)
+                raise
             if time.monotonic() >= deadline:
                 msg = "view.pinned: the session published twice before each pin: publish less often"
                 raise OperationTimeout(msg)
+
+    def _unpin(self, pin: object, version: int) -> None:
+        """Unpin a version at the end of the last block that shows it; repeat after an interrupt.
+
+        An interrupt can keep a block from knowing whether it has pinned the version.
+        """
+        with self._pin_lock:
+            self._pins.pop(pin, None)
+            # It may have been unpinned already, by `close`.
+            while version not in self._pins.values():
+                if lib.MV_ReaderUnpin(self._handle, version) != capi.MV_OK:
+                    break
 
     def _find(
         self, names: list[str] | None, deadline: float

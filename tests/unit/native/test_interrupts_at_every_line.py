@@ -15,7 +15,9 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import unittest
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -270,7 +272,7 @@ GROUPS: dict[str, list[Case]] = {
         Case("barrier finish is_leaving check_leaving is_initialized rank size num_workers worker_id is_master_worker local_rank stats", lambda _: (mv.barrier(), mv.check_leaving(), mv.is_leaving(), mv.stats(), mv.rank(), mv.finish())),
         Case("aggregate", lambda a: mv.aggregate(a), lambda: np.ones(9), lambda a: a.copy()),
         Case("aggregate", lambda a: mv.aggregate(a), lambda: np.ones((9, 2), "int16")[:, ::2], lambda a: a.copy()),
-        Case("Session.lost_ranks Session.is_master_worker", lambda s: (s.lost_ranks(), s.is_master_worker()), lambda: mv.init()),
+        Case("Session.lost_ranks Session.is_master_worker", lambda s: (s.lost_ranks(), s.is_master_worker()), lambda: mv.api.current_session()),
         Case("Session.membership Session.on_membership", lambda s: s.membership(), lambda: mv.api.current_session(), options={"elastic": True}),
     ],
 }
@@ -302,11 +304,23 @@ def used():
     """Return what the process uses: descriptors, threads and files in shared memory."""
     gc.collect()
     gc.collect()
-    return (
-        sorted(os.readlink(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{each}")),
-        sorted(thread.name for thread in threading.enumerate()),
-        sorted(line.split()[-1] for line in open("/proc/self/maps") if "multiverso" in line and ".so" not in line),
+    paths = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return Counter(
+        [
+            *(os.readlink(path) for path in paths if os.path.lexists(path)),
+            *(thread.name for thread in threading.enumerate()),
+            *(f"map {line.split()[5]}" for line in maps if "/multiverso" in line or ":multiverso" in line if ".so" not in line),
+        ]
     )
+
+
+def settled():
+    """Return what is used when threads in the background have nothing more to do."""
+    now = None
+    while now != (now := used()):
+        time.sleep(0.05)
+    return now
 
 
 def try_every_place(case):
@@ -316,7 +330,7 @@ def try_every_place(case):
     case.undo(it)
     case.call(it)
     case.undo(it)
-    before = used()
+    before = settled()
     for place in itertools.count():
         earlier = np.array(case.value(it), "float64")
         with Interrupt(place) as interrupt:
@@ -337,8 +351,8 @@ def try_every_place(case):
         except BaseException as error:
             raise AssertionError(f"the call does not work after an interrupt at {interrupt.where}") from error
         case.undo(it)
-    after = used()
-    assert after == before, ([sorted(set(b) ^ set(a)) for a, b in zip(before, after)], [len(x) for x in before], [len(x) for x in after])
+    after = settled()
+    assert after == before, f"after: {after - before}, before: {before - after}"
     return place
 
 
