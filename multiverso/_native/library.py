@@ -165,7 +165,7 @@ def _let_handles_release() -> None:
         (capi.MV_Reader, lib.MV_ReaderClose),
         (capi.MV_Checkpoint, lib.MV_CheckpointClose),
     ):
-        handle.__del__ = method(release)  # type: ignore[attr-defined]
+        setattr(handle, "__del__", method(release))  # noqa: B010  # mypy does not know it
 
 
 _let_handles_release()

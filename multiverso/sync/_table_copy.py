@@ -22,6 +22,20 @@ from multiverso._native.library import checked
 Share: TypeAlias = float | Callable[[], float]
 
 
+def change_of(
+    current: NDArray[Any], before: NDArray[Any], out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return ``current - before``, and 0 where both are the same infinity or NaN.
+
+    The result is written to `out`, which is neither of them, if it is given.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = np.asarray(np.subtract(current, before, out=out))
+        if change.dtype.kind == "f" and not np.isfinite(change.sum()):
+            change[(current == before) | (np.isnan(current) & np.isnan(before))] = 0
+    return change
+
+
 def add_change(
     base: NDArray[Any],
     current: NDArray[Any],

@@ -230,8 +230,8 @@ class BackgroundCalls:
         return not self._calls
 
     def _drop_ended(self) -> None:
-        # Other threads and signal handlers may do the same at any point, so a call is removed by its
-        # identity.
+        # Other threads and signal handlers may do the same at any point, so this removes the very
+        # call that has ended.
         calls = self._calls
         try:
             while (first := calls[0]).done():
