@@ -83,8 +83,8 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
 
 def _leave_last() -> None:
     """Let the session be left at the exit of the interpreter, if it is still open then."""
-    # The function registered last runs first. This one must run before MPI_Finalize, which the opening
-    # may have registered, and which would wait for the other ranks.
+    # The function registered last runs first. This one must run before MPI_Finalize, which the
+    # opening may have registered, and which would wait for the other ranks.
     atexit.unregister(_leave_at_exit)
     atexit.register(_leave_at_exit)
 

@@ -76,7 +76,7 @@ class OverlappedTableSync(TableSync):
         return self._exchange is not None
 
     def begin(self) -> None:
-        """Take the values of the last `merge_and_take` for an exchange, which `start` and `wait` make."""
+        """Begin an exchange of the values that were taken, which `start` and `wait` make."""
         np.copyto(self._received, self._sent)
         self._exchange = _Exchange(len(self._sizes))
 

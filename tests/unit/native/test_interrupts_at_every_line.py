@@ -1,10 +1,11 @@
 """An interrupt at any line of any public call changes nothing, or makes the whole call.
 
-A tracer raises KeyboardInterrupt at the n-th place of a call, for every n. Places are the beginnings
-of the lines of the package, and the moments after its calls have returned, at which Python raises the
-exceptions of signals, before it stores the result. After each interrupt the values are those before the call or those after it, the arrays that the library
-writes to are still there, and the same call works next. After all of them there are as many
-descriptors, threads and shared files as before.
+A tracer raises KeyboardInterrupt at the n-th place of a call, for every n. The places are the
+beginnings of the package's lines, and the moments after its calls have returned, before their
+results are stored, at which Python raises the exceptions of signal handlers. After each interrupt
+the values are those before the call or those after it, arrays to which the library writes have
+been kept, and the same call works next. In the end there are as many descriptors, threads and maps
+of shared memory as before. Each group of calls runs in a process of its own.
 """
 
 import contextlib
@@ -28,6 +29,10 @@ from programs import run_python
 import multiverso as mv
 from multiverso import checkpoint, publishing, tables
 from multiverso.sync import ParamSync
+from multiverso.tables._atomics import AtomicCalls
+from multiverso.tables._dense_table import DenseTable
+from multiverso.tables._in_place import InPlaceCalls
+from multiverso.tables._key_calls import KeyCalls
 
 PACKAGE = str(Path(mv.__file__).parent)
 CALLS = {code for name, code in dis.opmap.items() if name.startswith("CALL")}
@@ -136,12 +141,6 @@ def shut():
         mv.shutdown()
 
 
-def train(sync_arrays):
-    """Train and sync; what has been trained is in the arrays, and in the table after a wait."""
-    sync, weights, _ = sync_arrays
-    sync.sync()
-
-
 class Model:
     """A ParamSync, beside which others add; `trained` counts what its arrays were trained."""
 
@@ -203,36 +202,113 @@ GROUPS: dict[str, list[Case]] = {
         Case("ArrayTable", lambda d: mv.ArrayTable(100, backing=d, name="w"), folder),
         Case("MatrixTable", lambda _: mv.MatrixTable(10, 3, np.ones((10, 3)), dtype="float16")),
         Case("HashTable", lambda _: mv.HashTable(4, capacity=100, name="w")),
-        Case("HashTable HashTable.reopened", lambda d: mv.HashTable(4, 9, backing=d).reopened, folder),
+        Case(
+            "HashTable HashTable.reopened", lambda d: mv.HashTable(4, 9, backing=d).reopened, folder
+        ),
         Case("ArrayTable.get ArrayTable.peek", lambda t: (t.get(), t.peek()), array()),
         Case("ArrayTable.add", lambda t: t.add(ONES), array(), values, 1),
         Case("ArrayTable.add_get", lambda t: t.add_get(ONES), array(), values, 1),
         Case("ArrayTable.get_changed", lambda t: t.get_changed(), array()),
         Case("ArrayTable.fetch_add", lambda t: t.fetch_add(0), array(), lambda t: t.get()[0], 1),
-        Case("ArrayTable.compare_swap", lambda t: t.compare_swap(0, t.get()[0], t.get()[0] + 1), array(), lambda t: t.get()[0], 1),
-        Case("ArrayTable.set_option ArrayTable.options", lambda t: (t.set_option(learning_rate=0.5), t.options), array(updater="sgd")),
-        Case("ArrayTable.view ArrayTable.delta_buffer", lambda t: (t.view(), t.view(live=True), t.delta_buffer()), array()),
-        Case("ArrayTable.view ArrayTable.delta_buffer", lambda t: (t.view(), t.delta_buffer()), array(), options={"sync": True}),
-        Case("ArrayTable.prepare_add ArrayTable.prepare_get ArrayTable.prepare_add_get", lambda t: (t.prepare_add(np.ones(SIZE, "f"))(), t.prepare_get(np.empty(SIZE, "f"))(), t.prepare_add_get), array(), values, 1),
+        Case(
+            "ArrayTable.compare_swap",
+            lambda t: t.compare_swap(0, t.get()[0], t.get()[0] + 1),
+            array(),
+            lambda t: t.get()[0],
+            1,
+        ),
+        Case(
+            "ArrayTable.set_option ArrayTable.options",
+            lambda t: (t.set_option(learning_rate=0.5), t.options),
+            array(updater="sgd"),
+        ),
+        Case(
+            "ArrayTable.view ArrayTable.delta_buffer",
+            lambda t: (t.view(), t.view(live=True), t.delta_buffer()),
+            array(),
+        ),
+        Case(
+            "ArrayTable.view ArrayTable.delta_buffer",
+            lambda t: (t.view(), t.delta_buffer()),
+            array(),
+            options={"sync": True},
+        ),
+        Case(
+            "ArrayTable.prepare_add ArrayTable.prepare_get ArrayTable.prepare_add_get",
+            lambda t: (
+                t.prepare_add(np.ones(SIZE, "f"))(),
+                t.prepare_get(np.empty(SIZE, "f"))(),
+                t.prepare_add_get,
+            ),
+            array(),
+            values,
+            1,
+        ),
         Case("ArrayTable.stats", lambda t: t.stats(), lambda: mv.ArrayTable(100, backing=folder())),
-        Case("MatrixTable.get MatrixTable.peek", lambda t: (t.get(ROWS), t.peek(ROWS), t.get(index=np.s_[2:3])), matrix()),
-        Case("MatrixTable.add", lambda t: t.add(rows_of(ROWS), ROWS), matrix(), lambda t: values(t)[ROWS], 1),
-        Case("MatrixTable.add", lambda t: t.add(rows_of(range(9)), index=np.s_[1:10]), matrix(), lambda t: values(t)[1:10], 1),
-        Case("HashTable.get HashTable.peek HashTable.contains HashTable.__contains__ HashTable.__len__ HashTable.stats", lambda t: (t.get([3, 4]), t.peek([5]), t.contains([3]), 4 in t, len(t), t.stats()), hash_table()),
+        Case(
+            "MatrixTable.get MatrixTable.peek",
+            lambda t: (t.get(ROWS), t.peek(ROWS), t.get(index=np.s_[2:3])),
+            matrix(),
+        ),
+        Case(
+            "MatrixTable.add",
+            lambda t: t.add(rows_of(ROWS), ROWS),
+            matrix(),
+            lambda t: values(t)[ROWS],
+            1,
+        ),
+        Case(
+            "MatrixTable.add",
+            lambda t: t.add(rows_of(range(9)), index=np.s_[1:10]),
+            matrix(),
+            lambda t: values(t)[1:10],
+            1,
+        ),
+        Case(
+            "HashTable.get HashTable.peek HashTable.contains HashTable.__contains__ HashTable.__len__ HashTable.stats",
+            lambda t: (t.get([3, 4]), t.peek([5]), t.contains([3]), 4 in t, len(t), t.stats()),
+            hash_table(),
+        ),
         Case("HashTable.add", lambda t: t.add(rows_of([7, 9], 4), [7, 9]), hash_table(), values, 1),
-        Case("HashTable.remove HashTable.items HashTable.changes", lambda t: (t.get([1]), t.remove([1]), list(t.items()), list(t.changes().read())), hash_table()),
-        Case("Work Work.__iter__ Work.__len__", lambda _: handed_out(mv.Work(range(3), lease=0.01))),
+        Case(
+            "HashTable.remove HashTable.items HashTable.changes",
+            lambda t: (t.get([1]), t.remove([1]), list(t.items()), list(t.changes().read())),
+            hash_table(),
+        ),
+        Case(
+            "Work Work.__iter__ Work.__len__", lambda _: handed_out(mv.Work(range(3), lease=0.01))
+        ),
         Case("hash_keys", lambda _: mv.hash_keys(["a", "b"])),
     ],
     "background": [
         Case(IN_BACKGROUND, lambda t: t.get_async().result(), array()),
         Case(IN_BACKGROUND, lambda t: t.get_async(np.empty(SIZE, ">f4")).result(), array()),
-        Case("ArrayTable.add_async ArrayTable.flush", lambda t: (t.add_async(ONES), t.flush()), array(), values, 1),
+        Case(
+            "ArrayTable.add_async ArrayTable.flush",
+            lambda t: (t.add_async(ONES), t.flush()),
+            array(),
+            values,
+            1,
+        ),
         Case("MatrixTable.get_async", lambda t: t.get_async(ROWS, fresh=True).result(), matrix()),
         Case("MatrixTable.get_async", lambda t: (t.get_async(ROWS), t.get_async()), matrix()),
-        Case("MatrixTable.add_async", lambda t: t.add_async(rows_of(ROWS), ROWS), matrix(), lambda t: values(t)[ROWS], 1),
-        Case("HashTable.get_async", lambda t: t.get_async([7, 9], fresh=True).result(), hash_table()),
-        Case("HashTable.add_async", lambda t: t.add_async(rows_of([7, 9], 4), [7, 9]), hash_table(), values, 1),
+        Case(
+            "MatrixTable.add_async",
+            lambda t: t.add_async(rows_of(ROWS), ROWS),
+            matrix(),
+            lambda t: values(t)[ROWS],
+            1,
+        ),
+        Case(
+            "HashTable.get_async", lambda t: t.get_async([7, 9], fresh=True).result(), hash_table()
+        ),
+        Case(
+            "HashTable.add_async",
+            lambda t: t.add_async(rows_of([7, 9], 4), [7, 9]),
+            hash_table(),
+            values,
+            1,
+        ),
     ],
     "sync": [
         Case("ParamSync", lambda _: Model([np.ones(5)]).sync.tables),
@@ -244,36 +320,141 @@ GROUPS: dict[str, list[Case]] = {
     "overlap": [
         Case(SYNC, Model.run, model(overlap=True), Model.missing, undo=Model.step),
         Case(SYNC, Model.run, model("float16", overlap=True), Model.missing, undo=Model.step),
-        Case(SYNC, lambda m: m.sync.sync(), model("int64", overlap=True), Model.missing, undo=Model.step),
-        Case(SYNC, lambda m: m.sync.sync(), model(overlap=True, fragments=2), Model.missing, undo=Model.step),
+        Case(
+            SYNC,
+            lambda m: m.sync.sync(),
+            model("int64", overlap=True),
+            Model.missing,
+            undo=Model.step,
+        ),
+        Case(
+            SYNC,
+            lambda m: m.sync.sync(),
+            model(overlap=True, fragments=2),
+            Model.missing,
+            undo=Model.step,
+        ),
     ],
     "saves": [
-        Case("save load", lambda it: (mv.save(it[1], keep=2), mv.load(it[1])), saved, lambda it: it[0].get()),
-        Case("save wait_for_save", lambda it: (mv.save(it[1], keep=2, background=True), mv.wait_for_save()), saved),
-        Case("ArrayTable.save ArrayTable.load", lambda it: (it[0].save(it[1], keep=2), it[0].load(it[1])), saved, lambda it: it[0].get()),
-        Case("checkpoint.Checkpoint Checkpoint.read Checkpoint.verify Checkpoint.close Checkpoint.__enter__ Checkpoint.__exit__", lambda it: read_checkpoint(it[1]), saved),
-        Case("checkpoint.verify checkpoint.latest checkpoint.saved_in", lambda it: (checkpoint.verify(it[1]), checkpoint.latest(it[1])), saved),
+        Case(
+            "save load",
+            lambda it: (mv.save(it[1], keep=2), mv.load(it[1])),
+            saved,
+            lambda it: it[0].get(),
+        ),
+        Case(
+            "save wait_for_save",
+            lambda it: (mv.save(it[1], keep=2, background=True), mv.wait_for_save()),
+            saved,
+        ),
+        Case(
+            "ArrayTable.save ArrayTable.load",
+            lambda it: (it[0].save(it[1], keep=2), it[0].load(it[1])),
+            saved,
+            lambda it: it[0].get(),
+        ),
+        Case(
+            "checkpoint.Checkpoint Checkpoint.read Checkpoint.verify Checkpoint.close Checkpoint.__enter__ Checkpoint.__exit__",
+            lambda it: read_checkpoint(it[1]),
+            saved,
+        ),
+        Case(
+            "checkpoint.verify checkpoint.latest checkpoint.saved_in",
+            lambda it: (checkpoint.verify(it[1]), checkpoint.latest(it[1])),
+            saved,
+        ),
     ],
     "readers": [
         Case("publish", lambda _: mv.publish(), published),
         Case("publish", lambda it: mv.publish(to=it[1]), published),
-        Case("attach View.close View.__enter__ View.__exit__", lambda _: mv.attach(os.getpid()).close()),
-        Case("View.cut View.wait View.name View.step View.tables View.version LiveTable.get", read_live := lambda it: (it[1].cut(), it[1].wait(1), it[1].step, it[1].tables["w"].get([1]), it[1].name), opened(lambda _: mv.attach(os.getpid()))),
+        Case(
+            "attach View.close View.__enter__ View.__exit__",
+            lambda _: mv.attach(os.getpid()).close(),
+        ),
+        Case(
+            "View.cut View.wait View.name View.step View.tables View.version LiveTable.get",
+            read_live := lambda it: (
+                it[1].cut(),
+                it[1].wait(1),
+                it[1].step,
+                it[1].tables["w"].get([1]),
+                it[1].name,
+            ),
+            opened(lambda _: mv.attach(os.getpid())),
+        ),
         Case("View.pinned", lambda it: pin(it[1]), opened(lambda _: mv.attach(os.getpid()))),
-        Case("follow FollowedView.close FollowedView.__enter__ FollowedView.__exit__", lambda it: mv.follow(it[1], timeout=60).close(), published),
-        Case("FollowedView.cut FollowedView.changed FollowedView.removed FollowedView.name FollowedView.step FollowedView.tables FollowedView.version", lambda it: (it[1].cut(), it[1].changed("w"), it[1].removed("w"), it[1].tables["w"].get([1])), opened(lambda place: mv.follow(place, timeout=60))),
-        Case("FollowedView.wait", lambda it: it[1].wait(it[1].version), opened(lambda place: mv.follow(place, timeout=60))),
+        Case(
+            "follow FollowedView.close FollowedView.__enter__ FollowedView.__exit__",
+            lambda it: mv.follow(it[1], timeout=60).close(),
+            published,
+        ),
+        Case(
+            "FollowedView.cut FollowedView.changed FollowedView.removed FollowedView.name FollowedView.step FollowedView.tables FollowedView.version",
+            lambda it: (
+                it[1].cut(),
+                it[1].changed("w"),
+                it[1].removed("w"),
+                it[1].tables["w"].get([1]),
+            ),
+            opened(lambda place: mv.follow(place, timeout=60)),
+        ),
+        Case(
+            "FollowedView.wait",
+            lambda it: it[1].wait(it[1].version),
+            opened(lambda place: mv.follow(place, timeout=60)),
+        ),
     ],
     "sessions": [
-        Case("init", lambda _: mv.init(name="interrupts"), undo=lambda _: shut(), is_own_session=True),
-        Case("shutdown Session.close", lambda _: mv.shutdown(), undo=lambda _: mv.init(), is_own_session=True),
-        Case("session Session.__enter__ Session.__exit__", lambda _: within_session(), undo=lambda _: shut(), is_own_session=True),
-        Case("Session.leave Session.leave_with", lambda _: mv.init(on_peer_lost="continue").leave(), undo=lambda _: shut(), is_own_session=True),
-        Case("barrier finish is_leaving check_leaving is_initialized rank size num_workers worker_id is_master_worker local_rank stats", lambda _: (mv.barrier(), mv.check_leaving(), mv.is_leaving(), mv.stats(), mv.rank(), mv.finish())),
+        Case(
+            "init", lambda _: mv.init(name="interrupts"), undo=lambda _: shut(), is_own_session=True
+        ),
+        Case(
+            "shutdown Session.close",
+            lambda _: mv.shutdown(),
+            undo=lambda _: mv.init(),
+            is_own_session=True,
+        ),
+        Case(
+            "session Session.__enter__ Session.__exit__",
+            lambda _: within_session(),
+            undo=lambda _: shut(),
+            is_own_session=True,
+        ),
+        Case(
+            "Session.leave Session.leave_with",
+            lambda _: mv.init(on_peer_lost="continue").leave(),
+            undo=lambda _: shut(),
+            is_own_session=True,
+        ),
+        Case(
+            "barrier finish is_leaving check_leaving is_initialized rank size num_workers worker_id is_master_worker local_rank stats",
+            lambda _: (
+                mv.barrier(),
+                mv.check_leaving(),
+                mv.is_leaving(),
+                mv.stats(),
+                mv.rank(),
+                mv.finish(),
+            ),
+        ),
         Case("aggregate", lambda a: mv.aggregate(a), lambda: np.ones(9), lambda a: a.copy()),
-        Case("aggregate", lambda a: mv.aggregate(a), lambda: np.ones((9, 2), "int16")[:, ::2], lambda a: a.copy()),
-        Case("Session.lost_ranks Session.is_master_worker", lambda s: (s.lost_ranks(), s.is_master_worker()), lambda: mv.api.current_session()),
-        Case("Session.membership Session.on_membership", lambda s: s.membership(), lambda: mv.api.current_session(), options={"elastic": True}),
+        Case(
+            "aggregate",
+            lambda a: mv.aggregate(a),
+            lambda: np.ones((9, 2), "int16")[:, ::2],
+            lambda a: a.copy(),
+        ),
+        Case(
+            "Session.lost_ranks Session.is_master_worker",
+            lambda s: (s.lost_ranks(), s.is_master_worker()),
+            lambda: mv.api.current_session(),
+        ),
+        Case(
+            "Session.membership Session.on_membership",
+            lambda s: s.membership(),
+            lambda: mv.api.current_session(),
+            options={"elastic": True},
+        ),
     ],
 }
 
@@ -282,6 +463,11 @@ EXCEPTIONS = {
     "spawn": "starts processes; it is a program of its own, which ends them",
     "assign_device": "asks frameworks, and takes nothing over",
 }
+CLASSES = (
+    *(mv.ArrayTable, mv.MatrixTable, mv.HashTable, tables.Table, tables.Future, tables.View),
+    *(tables.LiveTable, publishing.FollowedView, checkpoint.Checkpoint, mv.Work, ParamSync),
+    *(mv.Session, KeyCalls, DenseTable, InPlaceCalls, AtomicCalls),
+)
 
 
 def read_checkpoint(place):
@@ -310,7 +496,12 @@ def used():
         [
             *(os.readlink(path) for path in paths if os.path.lexists(path)),
             *(thread.name for thread in threading.enumerate()),
-            *(f"map {line.split()[5]}" for line in maps if "/multiverso" in line or ":multiverso" in line if ".so" not in line),
+            *(
+                f"map {line.split()[5]}"
+                for line in maps
+                if "/multiverso" in line or ":multiverso" in line
+                if ".so" not in line
+            ),
         ]
     )
 
@@ -349,7 +540,9 @@ def try_every_place(case):
         try:
             case.call(it)
         except BaseException as error:
-            raise AssertionError(f"the call does not work after an interrupt at {interrupt.where}") from error
+            raise AssertionError(
+                f"the call does not work after an interrupt at {interrupt.where}"
+            ) from error
         case.undo(it)
     after = settled()
     assert after == before, f"after: {after - before}, before: {before - after}"
@@ -359,7 +552,11 @@ def try_every_place(case):
 def run(group):
     total = 0
     for case in GROUPS[group]:
-        with contextlib.nullcontext() if case.is_own_session else mv.session(name="interrupts", **case.options):
+        with (
+            contextlib.nullcontext()
+            if case.is_own_session
+            else mv.session(name="interrupts", **case.options)
+        ):
             if case.names.startswith("shutdown"):
                 mv.init()
             try:
@@ -372,6 +569,36 @@ def run(group):
                     shut()
     print(total)
 
+
+def is_call(kind, name):
+    """Return whether a name of a class is public, and no property that only tells a fact."""
+    member = vars(kind)[name]
+    is_special = name in ("__iter__", "__len__", "__contains__", "__enter__", "__exit__")
+    return callable(member) and (is_special or not name.startswith("_"))
+
+
+class TestInterruptsAtEveryLine(unittest.TestCase):
+    def test_every_public_name_is_called_or_excepted(self):
+        called = {
+            name for cases in GROUPS.values() for case in cases for name in case.names.split()
+        }
+        public = set(mv.__all__) - {"__version__"}
+        for kind in CLASSES:
+            public |= {f"{kind.__name__}.{name}" for name in vars(kind) if is_call(kind, name)}
+        missing = {name for name in public if name not in called and name not in EXCEPTIONS}
+        self.assertEqual(missing, set())
+
+
+def add_test(group):
+    def test(self):
+        status, out, err = run_python("-W", "ignore", __file__, group, timeout=300)
+        self.assertEqual(status, 0, out + err)
+
+    setattr(TestInterruptsAtEveryLine, f"test_{group}", test)
+
+
+for each_group in GROUPS:
+    add_test(each_group)
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as WORK:
