@@ -72,10 +72,10 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
         _process.session = opened  # Before it is open, so that nothing that is open is forgotten.
         try:
             with meeting(options.timeout):
-                opened.open()
+                opened._open()
             _leave_last()
         except BaseException as error:
-            opened.abandon(error)
+            opened._abandon(error)
             _process.session = former
             raise
         return opened, True

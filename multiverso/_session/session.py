@@ -100,7 +100,7 @@ class Session:
     """
 
     def __init__(self, options: SessionOptions) -> None:
-        """Describe a session, which `open` opens."""
+        """Describe a session, which `_open` opens."""
         self.options = options
         self.closed = True
         self.forked = False
@@ -113,8 +113,8 @@ class Session:
         self.departure = leaving.Departure()
         self.handle = capi.MV_Session()
 
-    def open(self) -> None:
-        """Open the session. The caller calls `abandon` after an exception."""
+    def _open(self) -> None:
+        """Open the session. The caller calls `_abandon` after an exception."""
         options = self.options
         raw, self._communicator = resolve_options(options)
         if options.on_term == "leave":  # Before a launcher can find the session.
@@ -128,7 +128,7 @@ class Session:
             warn_of_crowding(self.local_size)
         _log.debug("opened %r", self)
 
-    def abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """End the session, which may be open, because of an error or interrupt in its opening."""
         if self.handle:
             self.leave_with(describe(error))
