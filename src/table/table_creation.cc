@@ -267,11 +267,7 @@ Status TableCreation::CauseOf(const Status& failure) const {
 }
 
 void TableCreation::MakeTable() {
-  if (spec_.is_on_disk()) {
-    const bool is_reopened =
-        last_session_ != 0 && last_session_ != TableFile::NumberOf(context_.members->session());
-    here_->KeepFile(std::move(file_), folder_, is_reopened);
-  }
+  if (spec_.is_on_disk()) here_->KeepFile(std::move(file_), folder_, last_session_ != 0);
   // All ranks have mapped the segment, so the segment no longer needs a name. Readers find its
   // descriptor, and ranks reserve room on a disk by it.
   if (context_.members->name().empty() && !spec_.is_on_disk()) {
