@@ -272,8 +272,8 @@ void Session::ReleaseTable(Table* table) {
     table->here()->header()->is_released.store(1);
   }
   if (service_ != nullptr) service_->shards()->Release(*table->here());
-  // An exception of the program may have ended the creation of the only rank's table. If that was its
-  // last call, nobody has used the files, and they are as before.
+  // An exception of the program may have ended the creation of the only rank's table. If that was
+  // its last call, nobody has used the files, and they are as before.
   const FlightRecorder& calls = *context_->memory()->recorder();
   const uint64_t last = calls.calls.load();
   const bool is_unused = calls.entries[last % FlightRecorder::kEntries].call.load() ==
