@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from multiverso import _session
 from multiverso._native.arguments import suggests_names
+from multiverso._native.exception_text import describe
 from multiverso._native.places import StrPath
 from multiverso._session import Session, current
 from multiverso._session.calls import (
@@ -253,12 +254,19 @@ def session(
         on_term,
         checkpoints,
     )
-    opened, new = _session.open_session(options)
-    if not new:
-        yield opened
+    if _session.is_open():
+        yield _session.open_session(options)[0]
         return
-    with opened:
-        yield opened
+    opened: Session | None = None
+    try:
+        opened = _session.open_session(options)[0]
+        with opened:
+            yield opened
+    except BaseException as error:  # perhaps of an interrupt just before or after the inner block
+        left = _session.find()
+        if left is not None and opened in (None, left):
+            left.leave_with(f"its script left the session's block: {describe(error)}")
+        raise
 
 
 def finish() -> None:

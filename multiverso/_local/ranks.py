@@ -25,8 +25,6 @@ _INTERVAL: Final = 0.02
 _CAUSE_SECONDS: Final = 5.0
 #: The exit code of ranks that were told to end and have saved, of which none is to blame.
 _TOLD_TO_END: Final = 128 + signal.SIGTERM
-#: The end of ranks that were told to end and would have saved, but were killed before.
-_NOT_SAVED: Final = -signal.SIGKILL
 #: What a rank gets of the cores if nobody has divided them.
 _UNLIMITED: Final = Share()
 

@@ -166,7 +166,7 @@ class MV_Session(c_void_p):
 
 
 class MV_Table(c_void_p):
-    """Handle of a table."""
+    """Handle of a table. The end of this object releases the table, as for the handles below."""
 
 
 class MV_Memory(c_void_p):

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from io import BufferedWriter
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -54,35 +54,41 @@ def written_as(name: str) -> str | None:
     return match["name"] if match else None
 
 
-def lock(path: Path) -> int | None:
-    """Lock a file, which is created if there is none; return its descriptor, or None if locked.
+def _opened(path: str | os.PathLike[str], flags: int) -> FileIO:
+    """Open a file as `os.open` does, in an object that closes it when it is no longer used.
 
-    The lock ends with the process, or when the descriptor is closed.
+    The object is made in one call, because an interrupt could lose a descriptor that is an int.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return next(map(FileIO, map(os.open, (path,), (flags | os.O_CLOEXEC,), (0o666,))))
+
+
+def lock(path: Path) -> FileIO | None:
+    """Lock a file, which is created if there is none; return it, or None if another has the lock.
+
+    The lock ends with the process, or when the file is closed.
+    """
     try:
-        descriptor = os.open(path, flags, 0o666)
+        file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link, which would lead elsewhere", path) from error
         raise
     try:
-        _require_regular(descriptor, path)
+        _require_regular(file, path)
         # Unlike a lock of lockf, it lasts when the program copies the folder.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except BaseException:
-        os.close(descriptor)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, BlockingIOError):
+            return None
         raise
-    return descriptor
+    return file
 
 
-def leads_to(path: Path, descriptor: int) -> bool:
+def leads_to(path: Path, file: FileIO) -> bool:
     """Return whether a path still leads to an open file, which somebody may have removed."""
     try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+        return os.path.samestat(os.lstat(path), os.fstat(file.fileno()))
     except OSError:
         return False
 
@@ -147,19 +153,17 @@ class OpenFile:
 def open_file(path: str | os.PathLike[str]) -> OpenFile:
     """Open an ordinary file; raise OSError for anything else, without waiting for it."""
     # Opening a pipe or a device in the place of a file would wait.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = _opened(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        size = _require_regular(descriptor, path)
-        file = os.fdopen(descriptor, "rb", buffering=0)
+        return OpenFile(file, _require_regular(file, path), os.fspath(path))
     except BaseException:
-        os.close(descriptor)
+        file.close()
         raise
-    return OpenFile(file, size, os.fspath(path))
 
 
-def _require_regular(descriptor: int, path: str | os.PathLike[str]) -> int:
+def _require_regular(file: FileIO, path: str | os.PathLike[str]) -> int:
     """Return the size of a file; raise OSError for a folder, a pipe or a device."""
-    status = os.fstat(descriptor)
+    status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "expected a regular file", os.fspath(path))
     return status.st_size

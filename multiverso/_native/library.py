@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from ctypes import byref, c_int32, sizeof
+from ctypes import PYFUNCTYPE, byref, c_int32, py_object, sizeof
 from pathlib import Path
 from typing import Any, Final
 
@@ -205,6 +205,28 @@ def _load_checked() -> ctypes.CDLL:
 #: Python runs during a wait, so that Ctrl-C works. An exception that a signal handler raises, or
 #: another thread in this one, ends the call, and the session if other ranks take part in the call.
 checked: Final = _load_checked()
+
+
+def _let_handles_release() -> None:
+    """Let each handle release what it stands for when it is no longer used.
+
+    An exception, such as that of Ctrl-C, may be raised between any two instructions of Python, also
+    right after a C function has written a handle, and at the start of a method ``__del__``. So the
+    method is the C function itself, and no instruction of Python is needed to release the object.
+    """
+    method = PYFUNCTYPE(py_object, py_object)(("PyInstanceMethod_New", ctypes.pythonapi))
+    for handle, release in (
+        (capi.MV_Table, lib.MV_TableFree),
+        (capi.MV_Memory, lib.MV_MemoryRelease),
+        (capi.MV_Future, lib.MV_FutureRelease),
+        (capi.MV_ParamSync, lib.MV_ParamSyncFree),
+        (capi.MV_Reader, lib.MV_ReaderClose),
+        (capi.MV_Checkpoint, lib.MV_CheckpointClose),
+    ):
+        setattr(handle, "__del__", method(release))  # noqa: B010  # mypy does not know it
+
+
+_let_handles_release()
 
 
 class _Interrupts:

@@ -135,6 +135,10 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
     "MV_ParamSyncStart": (c_int32, (MV_ParamSync, c_void_p, c_int64, POINTER(MV_Future))),
     "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
+    "MV_AddChange": (
+        c_int32,
+        (c_int32, c_int64, c_double, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_int32)),
+    ),
     "MV_LastErrorFile": (c_int32, (POINTER(MV_FileError),)),
     "MV_LastErrorPeer": (c_int32, (POINTER(MV_PeerError),)),
     "MV_SaveOptionsInit": (c_int32, (POINTER(MV_SaveOptions),)),

@@ -69,14 +69,25 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
             if session.options != options:
                 raise StateError(_differences(session.options, options))
             return session, False
-        with meeting(options.start_timeout):
-            session = Session(options)
-        _process.session = session
-        # The function registered last runs first. This one must run before MPI_Finalize, which the
-        # opening may have registered, and which would wait for the other ranks.
-        atexit.unregister(_leave_at_exit)
-        atexit.register(_leave_at_exit)
-        return session, True
+        former, opened = session, Session(options)
+        _process.session = opened  # Before it is open, so that nothing that is open is forgotten.
+        try:
+            with meeting(options.start_timeout):
+                opened._open()
+            _leave_last()
+        except BaseException as error:
+            opened._abandon(error)
+            _process.session = former
+            raise
+        return opened, True
+
+
+def _leave_last() -> None:
+    """Let the session be left at the exit of the interpreter, if it is still open then."""
+    # The function registered last runs first. This one must run before MPI_Finalize, which the
+    # opening may have registered, and which would wait for the other ranks.
+    atexit.unregister(_leave_at_exit)
+    atexit.register(_leave_at_exit)
 
 
 def _differences(opened: SessionOptions, given: SessionOptions) -> str:

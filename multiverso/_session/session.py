@@ -101,35 +101,41 @@ class Session:
     """
 
     def __init__(self, options: SessionOptions) -> None:
-        raw, communicator = resolve_options(options)
+        """Describe a session, which `_open` opens."""
         self.options = options
-        self.closed = False
+        self.closed = True
         self.forked = False
         self.ended = threading.Event()
         self.companions: dict[str, list[Any]] = {}
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
         self.created: dict[int, tuple[ref[Any], str]] = {}
-        self._communicator = communicator  # The library uses it until the session closes.
+        self._communicator: object = None  # The library uses it until the session closes.
         self._open_blocks = 0
         self.departure = leaving.Departure()
         self.handle = capi.MV_Session()
+
+    def _open(self) -> None:
+        """Open the session. The caller calls `_abandon` after an exception."""
+        options = self.options
+        raw, self._communicator = resolve_options(options)
         if options.on_term == "leave":  # Before a launcher can find the session.
             leaving.listen(self)
         else:
             leaving.forget()
-        try:
-            open_handle(raw, options.join, self.handle)
-            self._set_attributes()
-            report_opened(self.rank, saves=options.on_term == "leave")
-        except BaseException as error:
-            if self.handle:  # The session has been opened; a signal may have raised the error.
-                self.leave_with(describe(error))
-            elif options.on_term == "leave":
-                leaving.stop_listening()
-            raise
+        open_handle(raw, options.join, self.handle)
+        self._set_attributes()
+        self.closed = False
+        report_opened(self.rank, saves=options.on_term == "leave")
         if raw.transport == capi.MV_TRANSPORT_MPI and self.local_rank == 0:
             warn_of_crowding(self.local_size)
         _log.debug("opened %r", self)
+
+    def _abandon(self, error: BaseException) -> None:
+        """End the session, which may be open, because of an error or interrupt in its opening."""
+        if self.handle:
+            self.leave_with(describe(error))
+        elif self.options.on_term == "leave":
+            leaving.stop_listening()
 
     def _description(self) -> capi.MV_SessionDescription:
         raw = capi.MV_SessionDescription(struct_size=sizeof(capi.MV_SessionDescription))
@@ -285,17 +291,14 @@ class Session:
 
         Raises the error of a background call of a table, if no other call has, after the end.
         """
-        is_closed = False
         try:
             leaving.close(self)
-            is_closed = True
+            self._end(is_wanted=True)
         except BaseException as error:
             # If the library has not begun to close, the session is still open. Otherwise its handle
-            # is stale, and this call only returns an error status.
-            lib.MV_SessionLeave(self.handle, describe(error).encode(errors="replace"))
+            # is stale, and the library only returns an error status.
+            self.leave_with(describe(error))
             raise
-        finally:
-            self._end(is_wanted=is_closed)
 
     def membership(self) -> Membership:
         """Return which workers have joined an elastic session and which have left. Does not wait.
@@ -374,11 +377,17 @@ class Session:
         self._leave(reason, is_wanted=False)
 
     def _leave(self, reason: str, *, is_wanted: bool) -> None:
-        lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
-        self._end(is_wanted=is_wanted)
+        text = reason.encode(errors="replace")
+        try:
+            lib.MV_SessionLeave(self.handle, text)
+            self._end(is_wanted=is_wanted)
+        except BaseException:
+            lib.MV_SessionLeave(self.handle, text)
+            self._end(is_wanted=is_wanted)
+            raise
 
     def _end(self, *, is_wanted: bool) -> None:
-        """Release what belongs to the session, and report how it has ended."""
+        """Note and report the end; a second time, after an interrupt, has no other effect."""
         self.closed = True
         self.ended.set()
         report_end(is_wanted=is_wanted)

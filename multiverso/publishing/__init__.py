@@ -133,15 +133,14 @@ def publish(
         except BaseException:
             _restart(publishers)
             raise
-        for one in publishers:
-            one.last_version = version
         if publisher is not None:
             publisher.start(session, version, step, seen, options)
         return version
 
 
-#: Held by a rank that publishes, of whose threads only one may.
-_turn = threading.Lock()
+#: Held by a rank that publishes, of whose threads only one may. The same thread may take it again,
+#: in case an exception has kept it from being released.
+_turn = threading.RLock()
 
 
 def _path(to: str | os.PathLike[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +31,10 @@ class Folder(Protocol):
 
     name: str
 
-    def lock(self) -> int | None:
+    def lock(self) -> io.FileIO | None:
         """Lock the folder for this job; return the descriptor of its lock, or None without one."""
 
-    def has_lock(self, lock: int) -> bool:
+    def has_lock(self, lock: io.FileIO) -> bool:
         """Return whether a lock still keeps other jobs out: its file may have been removed."""
 
     def write(self, name: str, parts: Sequence[Any]) -> None:
@@ -79,7 +80,7 @@ class LocalFolder:
         self.name = path
         self._path = Path(path)
 
-    def lock(self) -> int | None:
+    def lock(self) -> io.FileIO | None:
         """Lock the folder for this job, until the process ends."""
         path = self._path / _LOCK
         try:
@@ -95,7 +96,7 @@ class LocalFolder:
             raise StateError(msg)
         return lock
 
-    def has_lock(self, lock: int) -> bool:
+    def has_lock(self, lock: io.FileIO) -> bool:
         """Return whether a lock still keeps other jobs out: its file may have been removed."""
         return files.leads_to(self._path / _LOCK, lock)
 
@@ -142,11 +143,11 @@ class RemoteFolder:
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
 
-    def lock(self) -> int | None:
+    def lock(self) -> io.FileIO | None:
         """Return None, because object stores have no locks."""
         return None
 
-    def has_lock(self, lock: int) -> bool:
+    def has_lock(self, lock: io.FileIO) -> bool:
         """Return True: no file stands for the lock."""
         return True
 

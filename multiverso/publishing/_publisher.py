@@ -74,7 +74,6 @@ class Publisher:
 
     def __init__(self, session: Session, path: str) -> None:
         self.path = path
-        self.last_version = 0  # of the session
         described = read_description(checked.MV_SessionStats, session.handle)
         number = f"{described['session']:016x}"
         self._timeout = session.options.timeout
@@ -105,8 +104,10 @@ class Publisher:
         drops the copies of tables that have been freed.
         """
         here = _tables(session).keys()
+        # An interrupt may have ended a call that has published, so the session itself is asked.
+        last_version = 0 if self._view is None else self._view.version
         while self._jobs and (
-            self._jobs[0].version < self.last_version
+            self._jobs[0].version < last_version
             or not here >= {live._id for live, _ in self._jobs[0].tables.values()}
         ):
             self._wait()
@@ -127,14 +128,19 @@ class Publisher:
         item: _Item = _FAILED
         try:
             item = self._job(session, version, step, options)
-            self._jobs.append(item)
+            self._hand_over(item)
             self._seen = seen
         except BaseException as error:
             if session.num_nodes > 1:  # The next call tells the other nodes.
                 self._failure = error
+            self._hand_over(item)
             raise
-        finally:
-            self._queue.put(item)
+
+    def _hand_over(self, item: _Item) -> None:
+        """Give a job to the thread; a second time, after an interrupt, has no effect."""
+        if isinstance(item, _Job) and all(item is not job for job in self._jobs):
+            self._jobs.append(item)
+        self._queue.put(item)
 
     def _job(self, session: Session, version: int, step: int, options: Options) -> _Job:
         if self._view is None:
@@ -198,6 +204,8 @@ class Publisher:
 def _run(queue: SimpleQueue[_Item], writer: Writer) -> None:
     """Write what is put into the queue, until None comes."""
     while (job := queue.get()) is not None:
+        if job != _FAILED and job.result.done():
+            continue
         writer.count()  # The other nodes count this version, too, whatever becomes of it here.
         if job == _FAILED:
             writer.restart()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -130,7 +131,7 @@ class FollowedView:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._folder = folder_of(path)
         self.lock = threading.RLock()
-        self._turn = threading.Lock()  # of one wait at a time
+        self._turn = threading.RLock()  # of one wait at a time
         self._application: threading.Thread | None = None  # which changes the tables
         self._fault: BaseException | None = None  # of that thread
         self._tables: dict[str, Any] = {}
@@ -307,15 +308,18 @@ class FollowedView:
     def _advance(self, wanted: int, deadline: float) -> bool:
         """Bring the tables to the last version, if that is at least the wanted one."""
         # Another thread may wait with a later deadline. Each one tries at least once.
-        if not self._turn.acquire(timeout=max(deadline - time.monotonic(), _LOOK_SECONDS)):
-            return self._version >= wanted
         try:
-            return self._version >= wanted or self._read_latest(wanted)
-        except PublicationError:
-            self._require_open()  # which would be the reason
-            raise
-        finally:
+            if not self._turn.acquire(timeout=max(deadline - time.monotonic(), _LOOK_SECONDS)):
+                return self._version >= wanted
+            is_there = self._version >= wanted or self._read_latest(wanted)
             self._turn.release()
+        except BaseException as error:  # perhaps of an interrupt before or after the turn
+            with contextlib.suppress(RuntimeError):
+                self._turn.release()
+            if isinstance(error, PublicationError):
+                self._require_open()  # which would be the reason
+            raise
+        return is_there
 
     def _read_latest(self, wanted: int) -> bool:
         missing = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from typing import Any, Final, NamedTuple
 
@@ -154,8 +153,7 @@ class Writer:
         """Release the folder."""
         self._has_lock()
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.close()
 
     def _has_lock(self) -> bool:
         """Return whether this job's lock, if it needs one, keeps others out; warn if it does not.
@@ -175,7 +173,7 @@ class Writer:
         """Lock the folder again if the lock has gone; raise StateError if another job has it."""
         if self._lock is not None and not self._has_lock():
             renewed = self._folder.lock()
-            os.close(self._lock)
+            self._lock.close()
             self._lock = renewed
 
     def _file(self, number: int, is_full: bool, node: int) -> str:

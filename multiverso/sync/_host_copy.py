@@ -124,6 +124,9 @@ class HostCopyGroup:
         self._is_exact = table_dtype == dtype
         self._needs_table_copy = not self._is_exact or share != 1
         self.addresses: list[int] | None = None
+        # Whether the store has exposed its own memory since the last `gather`. Unlike `addresses`
+        # it stays, so that `scatter` can be called again after an interrupt.
+        self._is_exposed = False
         # The host copy also serves as the table copy, so the current parameters are read elsewhere.
         self._table_copy = TableCopy(self._host_copy.flat, share)
         self._current = (
@@ -140,6 +143,7 @@ class HostCopyGroup:
 
     def load(self) -> None:
         """Copy the values, from which the next delta starts, to the tensors' memory."""
+        self._is_exposed = False
         self._store.read(self._current)
         if self._needs_table_copy:
             self._table_copy.start(self._current.flat)
@@ -148,7 +152,8 @@ class HostCopyGroup:
         """Copy the values or deltas to the tensors' memory, or let the store expose its own."""
         if not self._needs_table_copy:
             self.addresses = self._store.expose()
-            if self.addresses is None:
+            self._is_exposed = self.addresses is not None
+            if not self._is_exposed:
                 self._store.read(self._host_copy)
         elif self._share:
             self._store.read(self._current)
@@ -156,9 +161,9 @@ class HostCopyGroup:
 
     def scatter(self) -> None:
         """Set the parameters to the tensors' memory, rounded to their dtype."""
-        if self.addresses is not None:
-            self.addresses = None
+        if self._is_exposed:
             self._store.accept()
+            self.addresses = None
             return
         self._store.write(self._host_copy)
         if self._needs_table_copy and self._share:

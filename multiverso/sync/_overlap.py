@@ -11,25 +11,46 @@ other workers arrive one sync later. Where M equals S, M becomes bitwise identic
 
 With a share `alpha`, as in Streaming DiLoCo, it sets M = T + alpha (M - T) instead. What is then
 left of this worker's own values, alpha (M - T), is part of the next delta.
+
+An interrupt may end a sync between any two instructions. An exchange is therefore one object, from
+which the next call knows what is left to be done: whether it has been made, and which tensors have
+its result. A tensor gets the result in the same call of the library that notes that it has it.
 """
 
-from ctypes import byref, c_void_p
-from typing import Any, Final
+from ctypes import c_int32, c_void_p, sizeof
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import arrays, capi
+from multiverso._native import arrays
 from multiverso._native.arrays import memory_at
 from multiverso._native.library import checked
-from multiverso.sync._table_copy import change_of
+from multiverso.sync._table_copy import add_change
 from multiverso.sync._table_sync import TableSync
 from multiverso.sync._tensor import Tensor
 from multiverso.tables import ArrayTable
 from multiverso.tables._background import Future
 
-#: The number of elements that are processed at once, few enough to stay in a core's cache.
-_BLOCK: Final = 1 << 14
+
+class _Exchange:
+    """An exchange that has begun, until all tensors have its result.
+
+    Attributes
+    ----------
+    future : Future or None
+        Its last attempt, unless that has failed.
+    is_made : bool
+        Whether it has succeeded.
+    pending : ctypes array of int32
+        For each tensor, 1 until the tensor has the result.
+
+    """
+
+    def __init__(self, tensors: int) -> None:
+        self.future: Future[Any] | None = None
+        self.is_made = False
+        self.pending = (c_int32 * tensors)(*[1] * tensors)
 
 
 class OverlappedTableSync(TableSync):
@@ -46,63 +67,78 @@ class OverlappedTableSync(TableSync):
     def _create(self, values: NDArray[Any]) -> None:
         self._sent = values.copy()  # S
         self._received = values.copy()  # T, on which the native pass works
-        self._is_exchanging = False  # Whether an exchange has begun and has not succeeded.
-        self._future: Future[Any] | None = None  # Its last attempt, unless that has failed.
+        self._exchange: _Exchange | None = None
         self._create_native(values, [values.size])
 
+    @property
+    def is_exchanging(self) -> bool:
+        """Whether an exchange has begun whose result is not in all tensors."""
+        return self._exchange is not None
+
     def begin(self) -> None:
-        """Take the values of the last `apply` for an exchange, which `start` and `wait` make."""
+        """Begin an exchange of the values that were taken, which `start` and `wait` make."""
         np.copyto(self._received, self._sent)
-        self._is_exchanging = True
+        self._exchange = _Exchange(len(self._sizes))
 
     def start(self) -> None:
         """Start the exchange, or what is left of it, in the background."""
-        handle = capi.MV_Future()
+        exchange = self._exchange
+        assert exchange is not None
         addresses = (c_void_p * 1)(arrays.address(self._received))
-        checked.MV_ParamSyncStart(self._handle, addresses, 1, byref(handle))
-        future = Future(handle, "sync", self._received, None)
-        self._future = self._table._background.keep(future)
+        exchange.future = Future("sync", self._received)
+        self._table._background.launch(
+            exchange.future, checked.MV_ParamSyncStart, self._handle, addresses, 1
+        )
 
     def wait(self) -> None:
         """Wait for the exchange, if one has begun; start it if it is not in flight."""
-        if not self._is_exchanging:
+        exchange = self._exchange
+        if exchange is None or exchange.is_made:
             return
-        if self._future is None:
+        if exchange.future is None or not exchange.future._has_started:
             self.start()
-        assert self._future is not None
-        future = self._future
+        assert exchange.future is not None
         try:
-            future.wait()
-        finally:
-            if future.done():
-                self._future = None
-        self._is_exchanging = False
+            exchange.future.wait()
+        except BaseException:
+            if exchange.future.done():
+                exchange.future = None
+            raise
+        exchange.is_made = True
 
-    def apply(self, is_sent: bool) -> None:
-        """Set the tensors to the result of the last exchange: M = T + (M - S).
+    def merge(self) -> None:
+        """Set the tensors to the result of the last exchange, T + (M - S), unless they have it.
 
-        If `is_sent`, the next exchange sends these values, so S = M. Otherwise S = T, and the delta
-        M - S is kept for the next call. With a share, the tensors do not change if `is_sent`.
+        With a share, set them to T + alpha (M - T).
         """
+        exchange = self._exchange
+        if exchange is None:
+            return
+        parts = self._parts()
+        try:
+            for index, (tensor, sent, received) in enumerate(parts):
+                if exchange.pending[index]:
+                    pending = c_int32.from_buffer(exchange.pending, index * sizeof(c_int32))
+                    before, share = (sent, 1.0) if self._alpha is None else (received, self._alpha)
+                    add_change(received, tensor, before, tensor, share, pending)
+            self._settle()
+        except BaseException:
+            self._settle()
+            raise
+        self._exchange = None
+
+    def merge_and_take(self) -> None:
+        """Merge, and take the values of the tensors for the next exchange: S = M."""
+        self.merge()
+        for tensor, sent, _ in self._parts():
+            np.copyto(sent, tensor)
+
+    def _parts(self) -> list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """Return for each tensor its values, and its parts of S and T."""
         self._locate()
-        buffer = np.empty(_BLOCK, self._sent.dtype)
-        end = 0
+        parts, end, dtype = [], 0, self._sent.dtype
         for address, size in zip(self._addresses, self._sizes, strict=True):
             begin, end = end, end + size
-            if size == 0:
-                continue
-            parameters = memory_at(int(address or 0), (size,), self._sent.dtype)
-            for low in range(0, size, _BLOCK):
-                high = min(low + _BLOCK, size)
-                current, sent = parameters[low:high], self._sent[begin + low : begin + high]
-                received = self._received[begin + low : begin + high]
-                delta = buffer[: high - low]
-                if self._alpha is None:
-                    np.add(change_of(current, sent, delta), received, out=current)
-                elif not is_sent:
-                    change_of(current, received, delta)
-                    np.copyto(current, received)
-                    if self._alpha:
-                        current += np.multiply(delta, self._alpha, out=delta)
-                np.copyto(sent, current if is_sent else received)
-        self._settle()
+            memory = memory_at(int(address or 0), (size,), dtype) if size else np.empty(0, dtype)
+            parts.append((memory, self._sent[begin:end], self._received[begin:end]))
+        return parts

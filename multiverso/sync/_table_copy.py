@@ -8,10 +8,15 @@ last sync wrote it, not the difference between the parameter and the table.
 """
 
 from collections.abc import Callable
+from ctypes import byref, c_int32
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from multiverso._native import arrays
+from multiverso._native.dtypes import TABLE_CODES
+from multiverso._native.library import checked
 
 #: The share of a worker's delta that is added to a table, or a function that returns it.
 Share: TypeAlias = float | Callable[[], float]
@@ -29,6 +34,28 @@ def change_of(
         if change.dtype.kind == "f" and not np.isfinite(change.sum()):
             change[(current == before) | (np.isnan(current) & np.isnan(before))] = 0
     return change
+
+
+def add_change(
+    base: NDArray[Any],
+    current: NDArray[Any],
+    before: NDArray[Any],
+    out: NDArray[Any],
+    scale: float = 1.0,
+    pending: c_int32 | None = None,
+) -> None:
+    """Set `out` to ``base + scale * (current - before)``, and note in the same call that it is so.
+
+    Equal infinities, and NaN and NaN, have no difference. The note is `pending`, which becomes 0;
+    without it, `before` becomes `current`. An interrupt comes before both or after both.
+    """
+    checked.MV_AddChange(
+        TABLE_CODES[out.dtype],
+        out.size,
+        scale,
+        *map(arrays.address, (base, current, before, out)),
+        None if pending is None else byref(pending),
+    )
 
 
 class TableCopy:
@@ -59,18 +86,20 @@ class TableCopy:
         """Add this worker's share of the change from the recorded parameters to `parameters`."""
         if not self._share:
             return
-        if self._written is not None:
-            delta = change_of(parameters, self._written)
-            share = self._share() if callable(self._share) else self._share
-            if share != 1:
-                delta *= share
-            self.values += delta
-        self.record(parameters)
+        if self._written is None:
+            self.record(parameters)
+            return
+        share = self._share() if callable(self._share) else self._share
+        current = np.ascontiguousarray(parameters)
+        add_change(self.values, current, self._written, self.values, share)
 
     def record(self, parameters: NDArray[Any]) -> None:
         """Record `parameters` after a sync has written them."""
         if not self._share:
             return
         if self._written is None:
-            self._written = np.empty_like(self.values)
-        np.copyto(self._written, parameters)
+            written = np.empty_like(self.values)
+            np.copyto(written, parameters)
+            self._written = written
+        else:
+            np.copyto(self._written, parameters)

@@ -4,7 +4,6 @@ The native pass is a call of `MV_ParamSyncRun`, which adds the deltas of all ten
 and writes the new values to the tensors, in one pass over the memory.
 """
 
-import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_int64, c_void_p
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
-from multiverso._native.library import checked, lib
+from multiverso._native.library import checked
 from multiverso.sync._tensor import Tensor, TensorGroup
 from multiverso.tables import ArrayTable
 
@@ -61,18 +60,15 @@ class TableSync:
         self._create_native(values, self._sizes)
 
     def _create_native(self, values: NDArray[Any], sizes: list[int]) -> None:
-        self._handle = capi.MV_ParamSync()
+        handle = capi.MV_ParamSync()
         checked.MV_ParamSyncCreate(
             self._table._handle,
             (c_int64 * len(sizes))(*sizes),
             len(sizes),
             arrays.address(values),
-            byref(self._handle),
+            byref(handle),
         )
-        # The finalizer must not refer to `self`, so it has a copy of the handle.
-        handle = capi.MV_ParamSync(self._handle.value)
-        self._free = weakref.finalize(self, lib.MV_ParamSyncFree, handle)
-        self._free.atexit = False
+        self._handle = handle  # in place of an earlier one, which ends with that
 
     def restart(self) -> None:
         """Measure the deltas from the current values of the tensors."""
@@ -80,7 +76,6 @@ class TableSync:
         for _, _, tensors in self._movable:
             for tensor in tensors:
                 tensor.assign(tensor.values())
-        self._free()
         self._create(values)
 
     def sync(self) -> None:
@@ -88,9 +83,12 @@ class TableSync:
         self._locate()
         try:
             checked.MV_ParamSyncRun(self._handle, self._addresses, self._count)
-        finally:
-            # An interrupted pass leaves complete values in the elements that the pass has changed.
             self._settle()
+        except BaseException:
+            # An interrupted pass leaves complete values in the elements that the pass has changed.
+            # Settling can itself have been interrupted; a second time it gives the same result.
+            self._settle()
+            raise
 
     def _locate(self) -> None:
         """Update `_addresses` for the tensors that may have moved."""

@@ -6,7 +6,7 @@ A `Tensor` is an array of parameters in the form in which NumPy or a framework k
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,9 @@ _ARGUMENTS: Final = (
     *("fragments", "sync_every", "wire", "weight"),
     *("fragment_sync_delay", "fragment_update_alpha"),
 )
+
+
+_Sync = TypeVar("_Sync", bound=TableSync)
 
 
 class TensorSync:
@@ -151,7 +154,6 @@ class TensorSync:
         self._steps = 0  # Since all fragments were synchronized.
         self.asks_to_leave = True  # Whether `step` does so.
         self.has_tensors = True  # Whether they are the program's own, and not copies.
-        self._sent: list[OverlappedTableSync] = []  # In the exchange in the background.
         self._successor: str | None = None
         self._replace_earlier()
         session.departure.add_last_call(self._complete)
@@ -235,14 +237,23 @@ class TensorSync:
             return
         self._prepare()
         self._scale(syncs)
+        self._pass(syncs, TableSync.sync)
+
+    def _pass(self, syncs: Sequence[_Sync], run: Callable[[_Sync], None]) -> None:
+        """Call a function that changes tensors, and give their groups the result."""
         for group in self._groups:
             group.gather()
         try:
             for sync in syncs:
-                sync.sync()
-        finally:
-            for group in self._groups:
-                group.scatter()
+                run(sync)
+            self._scatter()
+        except BaseException:  # perhaps of an interrupt while the groups got a part of the result
+            self._scatter()
+            raise
+
+    def _scatter(self) -> None:
+        for group in self._groups:
+            group.scatter()
 
     def _follow(self) -> None:
         """Let the tensors follow the model, unless a later sync has some of its parameters."""
@@ -267,11 +278,10 @@ class TensorSync:
             msg = f"{self.name}: the session in which it was made has been shut down"
             raise StateError(msg)
         self._await_exchange()
-        if others := [sync for sync in self._sent if self._merges or sync not in syncs]:
-            self._apply(others, is_sent=False)
+        if others := [sync for sync in self._exchanging() if self._merges or sync not in syncs]:
+            self._pass(others, OverlappedTableSync.merge)
         self._scale(syncs)
-        self._apply(syncs, is_sent=True)
-        self._sent = syncs
+        self._pass(syncs, OverlappedTableSync.merge_and_take)
         for sync in syncs:
             sync.begin()
         for sync in syncs:  # If this fails for one, `wait` starts the others.
@@ -283,9 +293,7 @@ class TensorSync:
         if self._overlaps:
             self._follow()
             self._await_exchange()
-            self._apply(self._sent, is_sent=False)
-            if self._merges:  # A second application would give the result more weight.
-                self._sent = []
+            self._pass(self._exchanging(), OverlappedTableSync.merge)
 
     def _scale(self, syncs: Sequence[TableSync]) -> None:
         if self._merge is None and not self._divides:
@@ -298,16 +306,13 @@ class TensorSync:
                 sync.scale(scale)
 
     def _await_exchange(self) -> None:
-        for sync in self._sent:
+        for sync in self._exchanging():
             sync.wait()
 
-    def _apply(self, syncs: list[OverlappedTableSync], is_sent: bool) -> None:
-        for group in self._groups:
-            group.gather()
-        for sync in syncs:
-            sync.apply(is_sent)
-        for group in self._groups:
-            group.scatter()
+    def _exchanging(self) -> list[OverlappedTableSync]:
+        """Return those of which an exchange has begun whose result the tensors do not have."""
+        syncs = [sync for fragment in self._fragments or () for sync in fragment]
+        return [s for s in syncs if isinstance(s, OverlappedTableSync) and s.is_exchanging]
 
     def restart(self) -> None:
         """Measure the deltas from the current values, so that earlier changes are not added."""

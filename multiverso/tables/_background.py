@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
 from collections.abc import Callable
 from ctypes import byref, c_int32
-from threading import Lock
+from threading import RLock
 from typing import Any, Final, Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import finite, flag
-from multiverso._native.library import checked, lib
-from multiverso.errors import OperationTimeout, StateError
-
-#: Calls whose tables could not be freed in time. The library may still write to their arrays.
-_leaked: Final[list[object]] = []
-
+from multiverso._native.library import checked
+from multiverso.errors import MultiversoError, OperationTimeout, StateError
 
 _T = TypeVar("_T")
 
@@ -45,10 +42,9 @@ class Future(Generic[_T]):
 
     __slots__ = ("__weakref__", "_call", "_error", "_finish", "_handle", "_result")
 
-    def __init__(
-        self, handle: capi.MV_Future, call: str, result: _T, finish: Callable[[], None] | None
-    ) -> None:
-        self._handle: capi.MV_Future | None = handle  # until the outcome is known
+    def __init__(self, call: str, result: _T, finish: Callable[[], None] | None = None) -> None:
+        # Null until the call has started; None when the outcome is known.
+        self._handle: capi.MV_Future | None = capi.MV_Future()
         self._call = call
         self._result = result
         self._finish = finish
@@ -59,6 +55,8 @@ class Future(Generic[_T]):
         handle = self._handle
         if handle is None:
             return True
+        if not handle:
+            return False
         done = c_int32()
         try:
             checked.MV_FutureDone(handle, byref(done))
@@ -120,10 +118,16 @@ class Future(Generic[_T]):
         if not self.wait(timeout):
             msg = f"{self._call}: the call has not ended after {timeout} s"
             raise OperationTimeout(msg)
-        if self._finish is not None:
-            finish, self._finish = self._finish, None
-            finish()
+        finish = self._finish
+        if finish is not None:
+            finish()  # An interrupt lets the next call do it again, which gives the same result.
+            self._finish = None
         return self._result
+
+    @property
+    def _has_started(self) -> bool:
+        """Whether the library has accepted the call."""
+        return self._handle is None or bool(self._handle)
 
     def _has_ended(self, limit: float) -> bool:
         handle = self._handle
@@ -139,33 +143,44 @@ class Future(Generic[_T]):
                 raise
             self._error = error
         if done.value:
-            self._release()
+            self._handle = None
         return bool(done.value)
 
-    def _release(self) -> None:
-        # Other threads read the handle, so it is removed first. A second release has no effect.
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            lib.MV_FutureRelease(handle)
 
-    def __del__(self) -> None:
-        # The library is None while the interpreter ends. There is no handle if `__init__` has not
-        # run: torch.compile makes such objects while it traces a program.
-        if lib is not None and hasattr(self, "_handle"):
-            self._release()
+#: The calls of each table, and those of tables that are gone, until they have ended: the library
+#: may still write to their arrays.
+_kept: Final[dict[int, deque[Future[Any]]]] = {}
+#: The keys in `_kept` of tables that are gone.
+_left: Final[set[int]] = set()
+
+
+def _leave(key: int) -> None:
+    """Forget the calls of tables that are gone, unless they have not ended."""
+    _left.add(key)
+    for left in tuple(_left):
+        # In a forked child nothing is known about the calls of its parent.
+        with contextlib.suppress(MultiversoError):
+            if all(call.done() for call in _kept.get(left, ())):
+                _kept.pop(left, None)
+                _left.discard(left)
 
 
 class BackgroundCalls:
-    """Starts the background calls of one table, and keeps their arrays until they have ended."""
+    """Starts the background calls of one table, and keeps their arrays until they have ended.
 
-    __slots__ = ("_calls", "_lock", "_table")
+    A call is kept before it starts. An interrupt can be raised as soon as the library has accepted
+    the call, so no instruction that keeps the arrays may come later.
+    """
+
+    __slots__ = ("_calls", "_table")
 
     def __init__(self, table: capi.MV_Table) -> None:
         self._table = table
         self._calls: deque[Future[Any]] = deque()
-        # Without it, a thread could remove a call that has not ended, because another thread has
-        # removed the one that this thread has looked at.
-        self._lock = Lock()
+        key = id(self._calls)
+        _kept[key] = self._calls
+        # The handle has released the table before. The arrays may be used at the exit, too.
+        finalize(table, _leave, key).atexit = False
 
     def start(
         self,
@@ -177,10 +192,10 @@ class BackgroundCalls:
         finish: Callable[[], None] | None = None,
     ) -> Future[Any]:
         """Start an operation on arrays that the library accepts; `result` keeps `sink` alive."""
-        self._drop_ended()
-        handle = capi.MV_Future()
         buffer = delta if sink is None else sink
-        checked.MV_TableStart(
+        return self.launch(
+            Future(operation.decode(), result, finish),
+            checked.MV_TableStart,
             self._table,
             operation,
             None if ids is None else arrays.pointer(ids),
@@ -188,13 +203,20 @@ class BackgroundCalls:
             None if delta is None else arrays.pointer(delta),
             None if sink is None else arrays.pin(sink),
             0 if buffer is None else buffer.size,
-            byref(handle),
         )
-        return self.keep(Future(handle, operation.decode(), result, finish))
 
-    def keep(self, future: Future[Any]) -> Future[Any]:
-        """Keep the arrays of a call on the table until the call has ended."""
+    def launch(
+        self, future: Future[Any], start: Callable[..., None], *arguments: object
+    ) -> Future[Any]:
+        """Start a call with a function of the library, which writes the future's handle."""
+        self._drop_ended()
         self._calls.append(future)
+        try:
+            start(*arguments, byref(future._handle))  # type: ignore[arg-type]  # it is not None
+        except BaseException:
+            if not future._handle:
+                self._calls.remove(future)
+            raise
         return future
 
     def flush(self, timeout: float | None) -> None:
@@ -208,18 +230,16 @@ class BackgroundCalls:
         return not self._calls
 
     def _drop_ended(self) -> None:
-        # A thread or a signal handler that finds the lock taken leaves the work to its holder.
-        if self._lock.acquire(blocking=False):
-            try:
-                while self._calls and self._calls[0].done():
-                    self._calls.popleft()
-            finally:
-                self._lock.release()
-
-    def free_table(self) -> None:
-        """Free the table when its calls have ended."""
-        if lib.MV_TableFree(self._table) == capi.MV_ERR_TIMEOUT:
-            _leaked.append(self._calls)
+        # Other threads and signal handlers may do the same at any point, so this removes the very
+        # call that has ended.
+        calls = self._calls
+        try:
+            while (first := calls[0]).done():
+                calls.remove(first)
+            if not first._handle:
+                calls.rotate(-1)  # It is being started, and must not keep the later ones here.
+        except (IndexError, ValueError):
+            pass  # There are no more, or somebody else has removed the first one.
 
 
 class FreshGet:
@@ -264,7 +284,7 @@ class FreshGets:
 
     def __init__(self) -> None:
         self._gets: WeakSet[FreshGet] = WeakSet()
-        self._lock = Lock()  # Other threads may begin and end gets while one notes an add.
+        self._lock = RLock()  # Other threads may begin and end gets while one notes an add.
 
     def __bool__(self) -> bool:
         """Return whether there are any."""

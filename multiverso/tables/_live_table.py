@@ -14,7 +14,6 @@ from multiverso._native.library import complete, lib
 from multiverso.errors import StateError
 from multiverso.tables._changes import CELL
 from multiverso.tables._ids import as_ids
-from multiverso.tables._shared_arrays import MemoryKeeper
 
 if TYPE_CHECKING:
     from multiverso.tables._view import View
@@ -199,14 +198,13 @@ class LiveTable:
 
     def _memory(self, version: int) -> NDArray[Any] | None:
         """Return a read-only array where the session has the version, or None as `_copy` does."""
-        values, handle = c_void_p(), capi.MV_Memory()
+        values, keeper = c_void_p(), capi.MV_Memory()
         status = lib.MV_ReaderMemory(
-            self._view._handle, self._id, version, byref(values), byref(handle)
+            self._view._handle, self._id, version, byref(values), byref(keeper)
         )
         if status == capi.MV_OUTDATED:
             return None
         complete(status)
-        keeper = MemoryKeeper(handle)
         shape = self._row_shape(len(self.rows))
         return arrays.memory_at(values.value or 0, shape, self.dtype, keeper, writable=False)
 

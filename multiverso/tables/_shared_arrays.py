@@ -1,6 +1,5 @@
 """The arrays of a table that lie in memory of the library, or in private memory elsewhere."""
 
-import weakref
 from collections.abc import Callable
 from ctypes import byref, c_void_p
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi
-from multiverso._native.library import checked, lib
+from multiverso._native.library import checked
 
 
 class SharedArrays:
@@ -43,7 +42,7 @@ class SharedArrays:
         self._shape = shape
         self._dtype = dtype
         self._get = get
-        self._keeper: MemoryKeeper | None = None
+        self._keeper: capi.MV_Memory | None = None  # keeps the memory mapped
         self._delta: NDArray[Any] | None = None
         self._view: NDArray[Any] | None = None
         self._private: NDArray[Any] | None = None  # receives the values where there is no view
@@ -81,18 +80,10 @@ class SharedArrays:
 
     def _array_at(self, address: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         if self._keeper is None:
-            handle = capi.MV_Memory()
-            checked.MV_TableKeepMemory(self._table, byref(handle))
-            self._keeper = MemoryKeeper(handle)
+            keeper = capi.MV_Memory()
+            checked.MV_TableKeepMemory(self._table, byref(keeper))
+            self._keeper = keeper
         return arrays.memory_at(address, self._shape, dtype, self._keeper)
-
-
-class MemoryKeeper:
-    """Keeps the memory of a table mapped while an array in that memory exists."""
-
-    def __init__(self, handle: capi.MV_Memory) -> None:
-        # The end of the process unmaps the memory, and arrays may be used until then.
-        weakref.finalize(self, lib.MV_MemoryRelease, handle).atexit = False
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -110,16 +110,14 @@ class Table(OnDisk):
             raise
         if initial is not None:
             raw.init_value = arrays.address(initial)
+        # The end of the handle frees the table; once the session has done so, it has no effect.
         self._handle = capi.MV_Table()
-        checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
-        # The finalizer's copy of the handle outlives this object. Once the session has freed the
-        # table, the handle is stale, and MV_TableFree has no effect.
-        self._background = BackgroundCalls(capi.MV_Table(self._handle.value))
+        self._background = BackgroundCalls(self._handle)
         # A rank that joins an elastic session creates the same tables as the others have, in the
         # same order, so each table is kept until the end of the session.
-        if not session.options.elastic:
-            free = weakref.finalize(self, self._background.free_table)
-            free.atexit = False  # The end of the session frees the table.
+        if session.options.elastic:
+            session.companions.setdefault(__name__, []).append(self._handle)
+        checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
         number = self._description().id
         self._name = name if isinstance(name, str) else f"table {number}"
         stacklevel, site = _caller()

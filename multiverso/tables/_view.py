@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import byref, c_int64
@@ -82,11 +82,11 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
     else:
         pid = arguments.integer(job, "job", 1)
     start, limit = time.monotonic(), _seconds(timeout)
-    handle = capi.MV_Reader()
+    view = View(capi.MV_Reader())
     is_logged = False
     while True:
         try:
-            checked.MV_ReaderOpen(name, pid or 0, byref(handle))
+            checked.MV_ReaderOpen(name, pid or 0, byref(view._handle))
         except StateError as error:
             waited = time.monotonic() - start
             awaited = f"multiverso.init(name={job!r})" if name else f"a session of process {pid}"
@@ -100,7 +100,7 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
                 raise StateError(msg) from None
             time.sleep(_ATTACH_SECONDS)
         else:
-            return View(handle)
+            return view
 
 
 class View:
@@ -126,8 +126,8 @@ class View:
 
     def __init__(self, handle: capi.MV_Reader) -> None:
         self._handle = handle
-        # The finalizer must not refer to `self`, so it has a copy of the handle.
-        self._close = weakref.finalize(self, lib.MV_ReaderClose, capi.MV_Reader(handle.value))
+        self._pins: dict[object, int] = {}  # the versions that blocks show
+        self._pin_lock = threading.RLock()
 
     def _describe(self) -> Any:
         return read_description(checked.MV_ReaderDescribe, self._handle)
@@ -283,20 +283,37 @@ class View:
         deadline = time.monotonic() + _seconds(timeout)
         while True:
             version, step, chosen = self._find(names, deadline)
-            status = lib.MV_ReaderPin(self._handle, version)
-            if status != capi.MV_OUTDATED:
-                complete(status)
-                try:
+            pin = object()
+            try:
+                with self._pin_lock:
+                    self._pins[pin] = version
+                    status = lib.MV_ReaderPin(self._handle, version)
+                if status != capi.MV_OUTDATED:
+                    complete(status)
                     shown = {name: table._memory(version) for name, table in chosen.items()}
                     if all(values is not None for values in shown.values()):
                         yield Cut(version, step, cast("dict[str, CutTable]", shown))
+                        self._unpin(pin, version)
                         return
-                finally:
-                    # It may have been unpinned already, by `close`.
-                    lib.MV_ReaderUnpin(self._handle, version)
+                self._unpin(pin, version)
+            except BaseException:
+                self._unpin(pin, version)
+                raise
             if time.monotonic() >= deadline:
                 msg = "view.pinned: the session published twice before each pin: publish less often"
                 raise OperationTimeout(msg)
+
+    def _unpin(self, pin: object, version: int) -> None:
+        """Unpin a version at the end of the last block that shows it; repeat after an interrupt.
+
+        An interrupt can keep a block from knowing whether it has pinned the version.
+        """
+        with self._pin_lock:
+            self._pins.pop(pin, None)
+            # It may have been unpinned already, by `close`.
+            while version not in self._pins.values():
+                if lib.MV_ReaderUnpin(self._handle, version) != capi.MV_OK:
+                    break
 
     def _find(
         self, names: list[str] | None, deadline: float
@@ -316,7 +333,7 @@ class View:
 
     def close(self) -> None:
         """Release the memory of the session. No other method may be called afterwards."""
-        self._close()
+        lib.MV_ReaderClose(self._handle)
 
     def __enter__(self) -> View:
         return self

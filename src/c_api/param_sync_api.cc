@@ -1,7 +1,10 @@
 // The part of the C API that synchronizes the tensors of a model with a table.
 #include <atomic>
 #include <memory>
+#include <type_traits>
 
+#include "base/dtype.h"
+#include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
@@ -22,6 +25,26 @@ using ParamSyncHandles = HandleTable<MV_ParamSync, ParamSyncEntry>;
 ParamSyncHandles& ParamSyncs() {
   static auto* const syncs = new ParamSyncHandles("synchronization");
   return *syncs;
+}
+
+template <class T>
+void AddChange(int64_t count, T scale, const T* base, const T* current, T* before, T* out,
+               bool notes) {
+  for (int64_t i = 0; i < count; ++i) {
+    const T now = current[i];
+    const T then = before[i];
+    T change;
+    if constexpr (std::is_floating_point_v<T>) {
+      const bool is_equal = now == then || (now != now && then != then);
+      change = is_equal ? T{0} : scale * (now - then);
+      out[i] = base[i] + change;
+    } else {  // Wraps around, as in NumPy.
+      using U = std::make_unsigned_t<T>;
+      change = static_cast<T>(static_cast<U>(scale) * (static_cast<U>(now) - static_cast<U>(then)));
+      out[i] = static_cast<T>(static_cast<U>(base[i]) + static_cast<U>(change));
+    }
+    if (notes) before[i] = now;
+  }
 }
 
 Status CheckAlone(const CallGuard& guard) {
@@ -115,6 +138,29 @@ int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_t
     const std::shared_ptr<TableUse> use(running, &running->table);
     return StartCall(use, RequestKind::kExchange, table->spec().count(), /*bytes=*/0,
                      take_arguments, future);
+  });
+}
+
+int32_t MV_AddChange(int32_t dtype, int64_t count, double scale, const void* base,
+                     const void* current, void* before, void* out, int32_t* pending) {
+  return Guard([&]() -> Status {
+    if (dtype != MV_FLOAT32 && dtype != MV_FLOAT64 && dtype != MV_INT32 && dtype != MV_INT64) {
+      return Status(Code::kType, StrCat("MV_AddChange: expected the values of a table, received ",
+                                        "dtype ", dtype));
+    }
+    if (count < 0 || (count > 0 && (base == nullptr || current == nullptr || before == nullptr ||
+                                    out == nullptr))) {
+      return Status(Code::kValue, StrCat("MV_AddChange: expected four arrays of ", count,
+                                         " elements, received a null pointer"));
+    }
+    WithType(static_cast<DType>(dtype), [&](auto* null) {
+      using T = std::remove_pointer_t<decltype(null)>;
+      AddChange(count, static_cast<T>(scale), static_cast<const T*>(base),
+                static_cast<const T*>(current), static_cast<T*>(before), static_cast<T*>(out),
+                /*notes=*/pending == nullptr);
+    });
+    if (pending != nullptr) *pending = 0;
+    return Status::Ok();
   });
 }
 

@@ -278,6 +278,18 @@ void Session::ReleaseTable(Table* table) {
     table->here()->header()->is_released.store(1);
   }
   if (service_ != nullptr) service_->shards()->Release(*table->here());
+  // An exception of the program may have ended the creation of the only rank's table. If that was
+  // its last call, nobody has used the files, and they are as before.
+  const FlightRecorder& calls = *context_->memory()->recorder();
+  const uint64_t last = calls.calls.load();
+  const bool is_unused = calls.entries[last % FlightRecorder::kEntries].call.load() ==
+                             static_cast<int32_t>(CallKind::kCreateTable) &&
+                         table->id() == next_table_ - 1;
+  const auto file = std::find(on_disk_.begin(), on_disk_.end(), table->shared_here());
+  if (file != on_disk_.end() && members_.size() == 1 && is_open && is_unused) {
+    (*file)->CancelUseOfFile();
+    on_disk_.erase(file);
+  }
   tables_.erase(found);
 }
 

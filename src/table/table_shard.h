@@ -87,6 +87,11 @@ class TableShard {
   // rank that had opened them has died, this one opens them.
   Status EndUseOfFile(const Membership& members, const ModeOptions& mode, const WaitLimit& limit);
 
+  // Notes that no row has been changed. New files are removed with this object.
+  void CancelUseOfFile() {
+    if (file_ != nullptr) file_->CancelUse();
+  }
+
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }
   const Partition& partition() const { return partition_; }

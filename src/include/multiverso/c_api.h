@@ -512,6 +512,14 @@ MV_EXPORT int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int
                                     MV_Future* future);
 /* Not collective. The table is not freed. */
 MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
+/* Adds the change of an array to values: out = base + scale * (current - before) for `count`
+ * elements of MV_FLOAT32, MV_FLOAT64, MV_INT32 or MV_INT64. What was and is the same infinity, or
+ * NaN, has not changed. If `pending` is null, sets `before` to `current` as it was; otherwise sets
+ * *pending to 0, and leaves `before`. An exception between two calls of a program therefore finds
+ * the change either added and noted, or neither. `out` may be `base` or `current`, and `base` may
+ * be `before`; otherwise no arrays overlap. Needs no session. */
+MV_EXPORT int32_t MV_AddChange(int32_t dtype, int64_t count, double scale, const void* base,
+                               const void* current, void* before, void* out, int32_t* pending);
 
 /* ---- Checkpoints ---------------------------------------------------------------------------- */
 /* A checkpoint is a folder in a folder of checkpoints, which all ranks see under the same path.

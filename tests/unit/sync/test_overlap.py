@@ -87,10 +87,11 @@ class TestOverlap(FolderTestCase, SessionTestCase):
             mv.shutdown,
         ):
             weights += 1
-            with mock.patch.object(BackgroundCalls, "keep", autospec=True) as keep:
-                keep.side_effect = lambda _, future: future
+            started = BackgroundCalls.launch
+            with mock.patch.object(BackgroundCalls, "launch", autospec=True) as launch:
+                launch.side_effect = started
                 sync.sync()
-            (future,) = (arguments[0][1] for arguments in keep.call_args_list)
+            (future,) = (arguments[0][1] for arguments in launch.call_args_list)
             call()
             self.assertTrue(future.done())
 

@@ -136,7 +136,7 @@ class TestReopening(BackingTest):
             folder = f"rows-{is_new}"
             if not is_new:
                 with mv.session():
-                    self.matrix(name=folder)
+                    self.matrix(name=folder).get([0])
             with self.assertRaisesRegex(RuntimeError, "of the program"), mv.session():
                 self.matrix(name=folder).add(np.ones((1, COLUMNS)), [5])
                 raise RuntimeError("an error of the program")
@@ -498,7 +498,7 @@ class TestRefusals(BackingTest):
 
     def test_a_second_job_is_refused(self):
         with mv.session():
-            self.matrix()
+            _table = self.matrix()
             status, _, err = run_program(
                 """
                 import sys, multiverso as mv
