@@ -630,7 +630,7 @@ def _receive(number: int, frame: Any) -> None:
         finally:
             del end  # Without a circle through this frame, it is freed when the program catches it.
     now = time.monotonic()
-    if _notice.is_saving:
+    if _notice.is_saving or _notice.is_busy:
         return
     if _notice.ends:
         if not _is_ending():
