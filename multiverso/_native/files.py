@@ -59,7 +59,10 @@ def _opened(path: str | os.PathLike[str], flags: int) -> FileIO:
 
     The object is made in one call, because an interrupt could lose a descriptor that is an int.
     """
-    return next(map(FileIO, map(os.open, (path,), (flags | os.O_CLOEXEC,), (0o666,))))
+    try:
+        return next(map(FileIO, map(os.open, (path,), (flags | os.O_CLOEXEC,), (0o666,))))
+    except IsADirectoryError as error:
+        raise OSError(errno.EISDIR, "expected a regular file", os.fspath(path)) from error
 
 
 def lock(path: Path) -> FileIO | None:

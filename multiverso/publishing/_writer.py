@@ -152,8 +152,9 @@ class Writer:
     def close(self) -> None:
         """Release the folder."""
         self._has_lock()
-        if self._lock is not None:
-            self._lock.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     def _has_lock(self) -> bool:
         """Return whether this job's lock, if it needs one, keeps others out; warn if it does not.

@@ -464,6 +464,7 @@ EXCEPTIONS = {
     "Checkpoint.read_keys": "as Checkpoint.read",
     "Checkpoint.read_row_state": "as Checkpoint.read",
     "assign_device": "asks frameworks, and takes nothing over",
+    "ignore_notice": "is one call into C, in a process that a rank has started",
 }
 CLASSES = (
     *(mv.ArrayTable, mv.MatrixTable, mv.HashTable, tables.Future, tables.View, tables.LiveTable),

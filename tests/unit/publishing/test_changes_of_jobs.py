@@ -243,7 +243,7 @@ class TestFailures(JobTestCase):
             with self.assertRaisesRegex(StateError, "another job"):
                 for step in range(3):
                     mv.publish(step, to=self.folder)
-            os.close(other)
+            other.close()
             self.publish_until(table, range(4))
         with mv.follow(self.folder) as view:
             np.testing.assert_array_equal(view.tables["w"].get(), np.arange(100) < 4)
