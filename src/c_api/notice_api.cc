@@ -56,7 +56,9 @@ int32_t MV_IgnoreNotice(int64_t parent) {
     earlier = found;
     struct sigaction handler{};
     handler.sa_sigaction = &IgnoreOthers;
-    handler.sa_flags = SA_SIGINFO | SA_RESTART;
+    // A handler of Python runs only when the call that it has interrupted returns.
+    const int restarts = found.sa_handler == SIG_DFL ? SA_RESTART : found.sa_flags & SA_RESTART;
+    handler.sa_flags = SA_SIGINFO | restarts;
     sigemptyset(&handler.sa_mask);
     (void)sigaction(SIGTERM, &handler, nullptr);
     return Status::Ok();
