@@ -37,8 +37,8 @@ from multiverso._session.descriptions import (
     worker_id,
     workers_num,
 )
-from multiverso._session.leaving import ignore_notice
 from multiverso._session.membership import Membership
+from multiverso._session.notice import ignore_notice
 from multiverso._session.options import START_TIMEOUT, TIMEOUT, checked as checked_options
 
 __all__ = [

@@ -18,8 +18,8 @@ from multiverso._extras import EXIT_CODE, MissingExtraError, has_plain_hook
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
 from multiverso._native.reports import loss, report_failure
-from multiverso._session import leaving
-from multiverso._session.leaving import EndOfJob
+from multiverso._session import leaving, notice
+from multiverso._session.notice import EndOfJob
 
 #: The exit code of Python after an exception.
 _FAILED: Final = 1
@@ -88,13 +88,13 @@ def _end_job(code: int, error: BaseException) -> int:
         sys.stderr.write(f"{error.code}\n")
     # After the end of the job by SIGTERM, the other ranks end by themselves.
     if isinstance(error, EndOfJob):
-        leaving.note_end()
+        notice.note_end()
     if code == 0 or isinstance(error, EndOfJob):
         return code
     if may_save:
         left = leaving.after_failure(session, error)
         if left is not None:
-            leaving.note_end()
+            notice.note_end()
             return _exit_code(left)
         report_failure(code, error, text)
     if session is not None and not session.closed:

@@ -1,134 +1,52 @@
-"""SIGTERM as a notice: a rank that receives it leaves at the end of a step, not at once.
+"""What a session does at SIGTERM: its ranks agree to leave, save, and end.
 
-A program need not reach the end of a step. Batch systems send the signal to all processes of a job,
-also to those that load data, and without these the program of a rank fails, or waits for ever. So
-a rank whose program fails after a notice meets the others for the same save. They may be in other
-calls: rounds go on without this rank, which has finished its own, and other collective calls fail,
-so that these ranks come to the save by the same way (`after_failure`). If the program waits, it
-gets an exception after half of the time that the rank has to end (`_watch`).
+A rank whose program fails after a notice (see `notice`) meets the others for the same save. They
+may be in other calls: rounds go on without this rank, which has finished its own, and other
+collective calls fail, so that these ranks come to the save by the same way (`after_failure`).
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
-import multiprocessing
-import os
 import signal
 import sys
 import threading
 import time
-from _thread import start_new_thread
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_int32, c_int64
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakMethod, ref
+from weakref import WeakMethod
 
-from multiverso._local import guard
-from multiverso._native import arguments, capi, library
+from multiverso._native import arguments, capi
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked
 from multiverso._native.reports import report_saved
-from multiverso.errors import AbortedError, MultiversoError, StateError
+from multiverso._session import notice
+from multiverso._session.notice import LOST, TOLD_TO_END, EndOfJob
+from multiverso.errors import AbortedError, MultiversoError
 
 if TYPE_CHECKING:
     from multiverso._session.session import Session
 
 _log = logging.getLogger("multiverso")
 
-#: Seconds in which another SIGTERM belongs to the same notice: Slurm signals all processes of a
-#: job, and a launcher that it signals passes the signal to them.
-_SAME_NOTICE: Final = 1.0
-#: Seconds in which the notice follows that has already ended a process of the program.
-_FOLLOWING_NOTICE: Final = 0.25
-#: When a program that has not ended gets an exception, and when its process ends in any case, in
-#: parts of the time that it has. It gets several, since the ends of its blocks may wait again.
-_INTERRUPTS: Final = (0.5, 0.6, 0.7, 0.8)
-_LAST_END: Final = 0.9
-#: The outermost functions of a program.
-_OUTERMOST: Final = ("<module>", "_run_module_as_main")
 #: Seconds between two questions to the other workers of an elastic session.
 _INTERVAL: Final = 0.05
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
-
-class EndOfJob(SystemExit):  # noqa: N818
-    """Ends a process that leaves its job: with 143, or with 0 in an elastic session.
-
-    If nothing has been saved, the code is 1.
-    """
-
-
-class LateNotice(BaseException):  # noqa: N818
-    """Ends a program that has not left within half of its time, for instance since it waits.
-
-    It is no Exception, so that the program does not catch it by chance.
-    """
-
-
 #: The name of the companions that a session closes before it ends.
 CLOSED_FIRST: Final = "closed first"
-#: The exit code of a job that was told to end, as shells report SIGTERM.
-TOLD_TO_END: Final = 128 + signal.SIGTERM
-#: The exit code of a rank that ends because of SIGTERM, and has saved nothing.
-_LOST: Final = 1
 
 
-class _Notice:
-    """Whether SIGTERM is a notice to this process, and since when it has had one.
+class _Former:
+    """The hook for uncaught exceptions before that of this module."""
 
-    Attributes
-    ----------
-    listens : bool
-        Whether SIGTERM is a notice now, which ends with the session.
-    since : float or None
-        When the notice arrived, in seconds of `time.monotonic`.
-    tables : sequence
-        The tables of the session when the notice arrived, which would otherwise be freed with the
-        variables of the program before the interpreter exits.
-    end : BaseException or None
-        What the main thread is to raise at the next SIGTERM: another thread has left, or the
-        program does not end.
-    is_busy : bool
-        Whether this rank meets the others, or saves with them, which nothing is to interrupt.
-    is_saving : bool
-        Whether all ranks have agreed to leave. SIGTERM then has no effect.
-    ends, has_saved : bool
-        Whether this process ends because of the notice, and whether it has saved because of it.
-        SIGTERM then has no effect: when the first of the ranks that have left together ends, a
-        launcher may send it to those that still run.
-    is_over : bool
-        Whether the program has ended, so that only its process remains to end.
-    raised : callable
-        A weak reference to the exception that ends the program, which exists until it has ended.
-    code : int or None
-        The exit code of this process, once the session has ended because of the notice.
-    session : Session or None
-        The last session that has listened.
-    hook : callable or None
-        The hook for uncaught exceptions before `listen`.
-    earlier : callable, signal.Handlers or None
-        The handler before `listen`; None if it was not one of Python's.
-
-    """
-
-    listens = False
-    since: float | None = None
-    end: BaseException | None = None
-    tables: Sequence[object] = ()
-    is_busy = is_saving = ends = has_saved = is_over = False
-    raised: Callable[[], object] = staticmethod(lambda: None)
-    code: int | None = None
-    session: Session | None = None
     hook: _Hook | None = None
-    earlier: Callable[[int, Any], Any] | int | None = None
 
 
-_notice: Final = _Notice()
-#: While a thread forks, the signals that it had blocked before, as `mask`.
-_forking: Final = threading.local()
+_former: Final = _Former()
 
 
 class Departure:
@@ -170,80 +88,17 @@ class Departure:
 
 
 def listen(session: Session) -> None:
-    """Let SIGTERM be a notice to a session from now on.
-
-    Raises
-    ------
-    StateError
-        Outside the main thread, where Python accepts no handlers of signals.
-
-    """
-    if threading.current_thread() is not threading.main_thread():
-        msg = (
-            "on_term='leave': expected mv.init in the main thread, where Python accepts handlers "
-            f"of signals, received it in thread {threading.current_thread().name!r}"
-        )
-        raise StateError(msg)
-    handler = signal.getsignal(signal.SIGTERM)
-    if handler is not _receive:
-        _notice.earlier = handler
-        signal.signal(signal.SIGTERM, _receive)
-        atexit.unregister(_ignore_at_exit)
-        atexit.register(_ignore_at_exit)
+    """Let SIGTERM be a notice to a session from now on; see `notice.listen`."""
+    notice.listen(session)
     if sys.excepthook is not _end_by_exception:
-        _notice.hook, sys.excepthook = sys.excepthook, _end_by_exception
-    _notice.since = _notice.code = None
-    _notice.is_busy = _notice.is_saving = False
-    _notice.ends = _notice.has_saved = _notice.is_over = False
-    _notice.session, _notice.listens = session, True
-    library.let_wait(_may_wait)
-
-
-def stop_listening() -> None:
-    """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it.
-
-    A process that ends because of the notice keeps the handler, which then has no effect.
-    """
-    _notice.listens = _notice.is_saving = False
-    _notice.tables = ()
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and not _notice.ends and signal.getsignal(signal.SIGTERM) is _receive:
-        signal.signal(signal.SIGTERM, _earlier_handler())
-
-
-def _ignore_at_exit() -> None:
-    # Python resets its own handlers when it exits, but does not change this.
-    if _notice.ends and signal.getsignal(signal.SIGTERM) is _receive:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _is_ending() -> bool:
-    """Return whether this process ends, rather than having caught the exception that ends it."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_back is not None:
-        frame = frame.f_back
-    # While the interpreter exits, other functions run there: those of threading and of atexit.
-    has_ended = frame is None or frame.f_code.co_name not in _OUTERMOST
-    return has_ended or _notice.is_over or _notice.raised() is not None
-
-
-def note_end() -> None:
-    """Let the process end in time, since its program has ended by a notice."""
-    _notice.is_over = True
-
-
-def forget() -> None:
-    """Let SIGTERM do what it did before, also after ranks have left together."""
-    _notice.ends = _notice.is_over = False
-    _notice.since = _notice.end = _notice.code = None
-    stop_listening()
+        _former.hook, sys.excepthook = sys.excepthook, _end_by_exception
 
 
 def is_leaving(session: Session) -> bool:
     """Return whether the ranks of a session are to leave; see `multiverso.is_leaving`."""
     if session.options.on_term != "leave":
         return False
-    was_told = _notice.since is not None
+    was_told = notice.state.since is not None
     return was_told if session.options.elastic else bool(_outcome(session, was_told))
 
 
@@ -278,14 +133,14 @@ def _check(session: Session, before: Callable[[], object] | None) -> None:
     if options.on_term != "leave" or session.closed:
         return
     if options.elastic:
-        outcome = _outcome(session, _notice.since is not None)
+        outcome = _outcome(session, notice.state.since is not None)
         if outcome in (capi.MV_LEAVE_NOW, capi.MV_LEAVE_LAST):
-            _end_process(_leave_elastic(session, outcome == capi.MV_LEAVE_LAST, before))
+            notice.end_process(_leave_elastic(session, outcome == capi.MV_LEAVE_LAST, before))
     # In sync mode nobody can ask alone: the others would wait in the next round.
     elif is_leaving(session) or options.mode == capi.MV_MODE_SYNC:
         outcome, step = _agree(session, capi.MV_AT_STEP)
         if outcome == capi.MV_LEAVE_NOW:
-            _end_process(_leave_together(session, step, before))
+            notice.end_process(_leave_together(session, step, before))
 
 
 def _agree(session: Session, when: int) -> tuple[int, int | None]:
@@ -315,10 +170,10 @@ def _leave_together(
         if before is not None:
             before()
         has_saved = _save(session, step, before)
-        session.departure.is_agreed = _notice.ends = True
-        _notice.code = TOLD_TO_END if has_saved else _LOST
+        session.departure.is_agreed = True
+        notice.state.code = TOLD_TO_END if has_saved else LOST
         session.close()
-    return _notice.code
+    return notice.state.code
 
 
 def _leave_elastic(session: Session, is_last: bool, before: Callable[[], object] | None) -> int:
@@ -330,19 +185,18 @@ def _leave_elastic(session: Session, is_last: bool, before: Callable[[], object]
             before()
         if is_last:
             has_saved = _save(session, session.departure.last_step, before)
-        _notice.code = 0 if has_saved else _LOST
-        _notice.ends = True
+        notice.state.code = 0 if has_saved else LOST
         if is_last:
             session.close()
         else:
             session.leave()
-    return _notice.code
+    return notice.state.code
 
 
 @contextlib.contextmanager
 def _saving(session: Session) -> Iterator[None]:
     """Let neither SIGTERM nor the end of a child process end the block by an exception."""
-    _notice.is_busy = _notice.is_saving = True
+    notice.state.phase = "saves"
     restore = contextlib.ExitStack()
     if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD"):
         # A handler may raise an exception when a process ends, as that of PyTorch does.
@@ -356,7 +210,7 @@ def _saving(session: Session) -> Iterator[None]:
         session.departure.has_failed = True
         raise
     finally:
-        _notice.is_busy = _notice.is_saving = False
+        notice.state.phase = ""
         restore.close()
 
 
@@ -369,10 +223,10 @@ def _save(session: Session, step: int | None, before: object) -> bool:
         lost = "lost: mv.init had no checkpoints=" if before is None else "left to before="
         saved = f"saved in {folder}" if folder is not None else lost
         _log.warning("the job ends because of SIGTERM; its tables are %s", saved)
-    _notice.has_saved = folder is not None or before is not None
-    if _notice.has_saved:
+    notice.state.has_saved = folder is not None or before is not None
+    if notice.state.has_saved:
         report_saved()
-    return _notice.has_saved
+    return notice.state.has_saved
 
 
 def may_save(session: Session | None, error: BaseException | None) -> bool:
@@ -389,9 +243,14 @@ def may_save(session: Session | None, error: BaseException | None) -> bool:
     if isinstance(error, KeyboardInterrupt | EndOfJob):
         return False
     if session is None or session.closed:
-        return _notice.code not in (None, _LOST)
+        return notice.state.code not in (None, LOST)
     departure, options = session.departure, session.options
-    if not _notice.listens or session.forked or departure.has_failed or departure.is_agreed:
+    if (
+        notice.state.session is None
+        or session.forked
+        or departure.has_failed
+        or departure.is_agreed
+    ):
         return False
     return (options.checkpoints is not None or departure.before is not None) and _await_notice(
         session
@@ -415,19 +274,18 @@ def after_failure(session: Session | None, error: BaseException | None) -> EndOf
         except Exception as failure:
             _log.error("after SIGTERM, the tables could not be saved: %s", describe(failure))
             return None
-    _notice.ends = True
-    return None if _notice.code in (None, _LOST) else _end_with(_notice.code)
+    return None if notice.state.code in (None, LOST) else notice.end_with(notice.state.code)
 
 
 def after_exit(session: Session, error: BaseException | None) -> bool:
     """Do the same while the interpreter exits, if the tables still exist; return whether it has."""
-    return bool(_notice.tables) and after_failure(session, error) is not None
+    return bool(notice.state.tables) and after_failure(session, error) is not None
 
 
 def _await_notice(session: Session) -> bool:
     """Return whether there is a notice, or one follows that has already reached a child."""
-    deadline = time.monotonic() + _FOLLOWING_NOTICE
-    while not is_leaving(session) and _notice.since is None:
+    deadline = time.monotonic() + notice.FOLLOWING_NOTICE
+    while not is_leaving(session) and notice.state.since is None:
         if time.monotonic() > deadline:
             return False
         time.sleep(_INTERVAL)
@@ -436,9 +294,9 @@ def _await_notice(session: Session) -> bool:
 
 def _leave_after_failure(session: Session) -> int:
     departure = session.departure
-    if _notice.since is None:  # Another rank has received the signal.
-        _begin()
-    _notice.is_busy = True
+    if notice.state.since is None:  # Another rank has received the signal.
+        notice.begin()
+    notice.state.phase = "meets"
     try:
         if session.options.elastic:
             while (outcome := _outcome(session, True)) == capi.MV_LEAVE_NOT_NOW:
@@ -453,7 +311,7 @@ def _leave_after_failure(session: Session) -> int:
             outcome, step = _agree(session, capi.MV_AT_FAILURE)
         return _leave_together(session, step, departure.before, makes_last_calls=not has_rounds)
     finally:
-        _notice.is_busy = False
+        notice.state.phase = ""
 
 
 def close(session: Session) -> None:
@@ -491,7 +349,7 @@ def _await_close(session: Session) -> None:
 
 def program_hook() -> _Hook:
     """Return the hook for uncaught exceptions of the program, without that of this module."""
-    hook = sys.excepthook if sys.excepthook is not _end_by_exception else _notice.hook
+    hook = sys.excepthook if sys.excepthook is not _end_by_exception else _former.hook
     return hook or sys.__excepthook__
 
 
@@ -500,185 +358,6 @@ def _end_by_exception(
 ) -> None:
     """Print an exception that ends the program, and save if a notice has caused its end."""
     program_hook()(kind, error, frames)
-    end = after_failure(_notice.session, error)
+    end = after_failure(notice.state.session, error)
     if end is not None:
         raise end
-
-
-def _may_wait(error: BaseException, seconds: float) -> bool:
-    """Let the exceptions that a notice causes wait for the end of calls that others take part in.
-
-    An interrupted call would end the session, and nothing could be saved.
-    """
-    if not _notice.listens or isinstance(error, KeyboardInterrupt | EndOfJob):
-        return False
-    return _notice.since is not None or seconds < _FOLLOWING_NOTICE
-
-
-def _grace() -> float:
-    """Return how many seconds this rank has after the notice."""
-    try:
-        return float(os.environ[guard.GRACE_VARIABLE])
-    except (KeyError, ValueError):
-        return guard.GRACE
-
-
-def _begin() -> None:
-    """Note that there is a notice."""
-    _notice.since = time.monotonic()
-    if _notice.session is not None:
-        _notice.tables = [table() for table, _ in list(_notice.session.created.values())]
-    # Not a Thread, since a handler of a signal may interrupt the start of another one.
-    start_new_thread(_watch, (_notice.since, _grace()))
-
-
-def _watch(since: float, grace: float) -> None:
-    """See to it that this process ends in time, also if its program waits for ever."""
-    for part in _INTERRUPTS:
-        time.sleep(max(0.0, since + part * grace - time.monotonic()))
-        if _notice.since != since or not _notice.listens:
-            break
-        if not _notice.is_busy and signal.getsignal(signal.SIGTERM) is _receive:
-            text = f"the program has not called check_leaving for {part * grace:g} s after SIGTERM"
-            _notice.end = LateNotice(text)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-    time.sleep(max(0.0, since + _LAST_END * grace - time.monotonic()))
-    # A program that has shut down its session, or has caught the exception, may go on.
-    is_open = _notice.listens and not _notice.is_saving
-    if _notice.since == since and (is_open or _is_ending()):
-        _exit_now(f"{_LAST_END * grace:g} s after SIGTERM, this process ends at once")
-
-
-def _exit_now(why: str) -> None:
-    code = _LOST if _notice.code is None else _notice.code
-    saved = "saved" if code == TOLD_TO_END else "not saved"
-    with contextlib.suppress(OSError):
-        os.write(2, f"multiverso: {why}; its tables are {saved}\n".encode())
-    os._exit(code)
-
-
-def ignore_notice(_worker: int = 0) -> None:
-    """Let this process, which a rank has started, survive the notice that ends its job.
-
-    Batch systems send SIGTERM to all processes of a job. The ranks then save
-    (``mv.init(on_term="leave")``), and may need the processes that load their data until they do.
-    After this call SIGTERM ends the process only if the one that has started it sends the signal,
-    or has ended. So ``Process.terminate()``, ``Pool.terminate()`` and the end of a ``DataLoader``
-    do what they did before.
-
-    A process that is forked from a rank makes the call by itself. It needs another one only if it
-    sets a handler of SIGTERM, as the processes of PyTorch's ``DataLoader`` do.
-
-    Parameters
-    ----------
-    _worker : int, optional
-        What a ``DataLoader`` passes; not used.
-
-    Raises
-    ------
-    StateError
-        In a rank with ``on_term="leave"``, for which SIGTERM is a notice.
-
-    Examples
-    --------
-    >>> import multiprocessing
-    >>> import multiverso as mv
-    >>> with multiprocessing.get_context("spawn").Pool(1, initializer=mv.ignore_notice) as pool:
-    ...     pool.map(abs, [-1, -2])
-    [1, 2]
-
-    """
-    if _notice.listens:
-        msg = "ignore_notice: expected a process that a rank has started, received a rank"
-        raise StateError(msg)
-    parent = multiprocessing.parent_process()
-    pid = os.getppid() if parent is None else parent.pid
-    checked.MV_IgnoreNotice(pid)
-
-
-def code_of(end: EndOfJob) -> int:
-    """Return the exit code of a job of which this rank is the last one that has left it."""
-    note_end()
-    return TOLD_TO_END if _notice.has_saved else int(end.code or 0)
-
-
-def _end_with(code: int) -> EndOfJob:
-    end = EndOfJob(code)
-    _notice.raised = ref(end)
-    return end
-
-
-def _end_process(code: int) -> None:
-    if threading.current_thread() is threading.main_thread():
-        raise _end_with(code)
-    # The main thread, which may wait for this one, raises the error when it runs again.
-    _notice.end = _end_with(code)
-    if signal.getsignal(signal.SIGTERM) is _receive:
-        signal.raise_signal(signal.SIGTERM)
-    raise SystemExit(code)
-
-
-def _earlier_handler() -> Callable[[int, Any], Any] | int:
-    return signal.SIG_DFL if _notice.earlier is None else _notice.earlier
-
-
-def _receive(number: int, frame: Any) -> None:
-    if _notice.end is not None:
-        end, _notice.end = _notice.end, None
-        try:
-            raise end
-        finally:
-            del end  # Without a circle through this frame, it is freed when the program catches it.
-    now = time.monotonic()
-    if _notice.is_saving or _notice.is_busy:
-        return
-    if _notice.ends:
-        if not _is_ending():
-            forget()  # The program goes on, so the next signal does what it did before.
-        return
-    if _notice.listens and _notice.since is None:
-        _begin()
-        if callable(_notice.earlier):
-            _notice.earlier(number, frame)
-    elif not _notice.listens or now > (_notice.since or 0) + _SAME_NOTICE:
-        _pass_on(number, frame)
-
-
-def _pass_on(number: int, frame: Any) -> None:
-    """Do what the signal did before; but end a rank with another code than after a save."""
-    handler = _earlier_handler()
-    if callable(handler):
-        handler(number, frame)
-    elif handler == signal.SIG_DFL:
-        if _notice.listens:
-            _exit_now("a second SIGTERM ends this process at once")
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-
-# A forked process, such as one that loads data, is to end when its parent sends it SIGTERM, but not
-# by the notice. The signal has to wait until the process has restored the handler, because Python
-# would forget it.
-def _hold_signal() -> None:
-    if _notice.listens:
-        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-
-
-def _release_signal() -> None:
-    mask = vars(_forking).pop("mask", None)
-    if mask is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _restore_in_child() -> None:
-    listened = _notice.listens
-    forget()
-    if listened:
-        checked.MV_IgnoreNotice(os.getppid())
-    _release_signal()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_hold_signal, after_in_parent=_release_signal, after_in_child=_restore_in_child
-    )

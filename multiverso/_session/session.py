@@ -23,7 +23,7 @@ from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
 from multiverso._native.places import StrPath
 from multiverso._native.reports import report_end, report_opened
-from multiverso._session import leaving
+from multiverso._session import leaving, notice
 from multiverso._session.membership import Membership, membership_of, watch
 from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding
 from multiverso._session.options import ReduceOp, SessionOptions
@@ -121,7 +121,7 @@ class Session:
         if options.on_term == "leave":  # Before a launcher can find the session.
             leaving.listen(self)
         else:
-            leaving.forget()
+            notice.forget()
         open_handle(raw, options.join, self.handle)
         self._set_attributes()
         self.closed = False
@@ -135,7 +135,7 @@ class Session:
         if self.handle:
             self.leave_with(describe(error))
         elif self.options.on_term == "leave":
-            leaving.stop_listening()
+            notice.stop_listening()
 
     def _description(self) -> capi.MV_SessionDescription:
         raw = capi.MV_SessionDescription(struct_size=sizeof(capi.MV_SessionDescription))
@@ -392,7 +392,7 @@ class Session:
         self.ended.set()
         report_end(is_wanted=is_wanted)
         if self.options.on_term == "leave":
-            leaving.stop_listening()
+            notice.stop_listening()
         if lib.MV_HasLostRanks():
             skip_mpi_finalize()
         self.companions.clear()

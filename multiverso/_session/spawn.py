@@ -23,9 +23,9 @@ from multiverso._local.first_cause import Failure, consequences, first_cause
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments, reports
 from multiverso._native.exception_text import describe
-from multiverso._session import leaving
+from multiverso._session import leaving, notice
 from multiverso._session.function_copy import Copied, can_import
-from multiverso._session.leaving import TOLD_TO_END, EndOfJob
+from multiverso._session.notice import TOLD_TO_END, EndOfJob
 from multiverso.errors import OperationTimeout, RankError, StateError
 
 _T = TypeVar("_T")
@@ -438,14 +438,14 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
             session.close()
         sender.send_bytes(Copied((value,), copies).dumps())
     except EndOfJob as end:
-        sender.send(leaving.code_of(end))
+        sender.send(notice.code_of(end))
     except BaseException as error:
         began, lost = time.monotonic(), reports.loss()
         session = _session.find()
         left = leaving.after_failure(session, error)
         if left is not None:
             traceback.print_exc()
-            sender.send(leaving.code_of(left))
+            sender.send(notice.code_of(left))
             return
         if session is not None and not session.closed:
             session.leave_with(f"its function failed: {describe(error)}")
