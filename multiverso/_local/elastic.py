@@ -39,6 +39,7 @@ class _Start:
         The number of quick failures in a row before this process.
     started : float
         When the process was started, by `time.monotonic`.
+
     """
 
     index: int

@@ -8,31 +8,14 @@ from multiverso._native.reports import RankState, first_own_failure
 
 
 class Failure(NamedTuple):
-    """The end of a rank with an exit code other than 0.
+    """The end of a rank with an exit code other than 0."""
 
-    Attributes
-    ----------
-    name : str
-        What the rank is called in messages, such as "rank 1 (process 17)".
-    code : int
-        The exit code, or minus the number of the signal that ended the process.
-    time : float
-        When the rank began to fail, in seconds of the system's monotonic clock.
-    rank : int or None
-        The rank, if it is known.
-    cause : int or None
-        The rank that this one had lost before it failed, or None if it failed by itself.
-    error : str
-        The class of its error, or "".
-
-    """
-
-    name: str
-    code: int
-    time: float
+    name: str  # in messages, such as "rank 1 (process 17)"
+    code: int  # or minus the number of the signal that ended the process
+    time: float  # when it began to fail, by `time.monotonic`
     rank: int | None = None
-    cause: int | None = None
-    error: str = ""
+    cause: int | None = None  # the rank that it had lost before; None if it failed by itself
+    error: str = ""  # the class
 
 
 def first_cause(failures: Sequence[Failure]) -> Failure:
@@ -64,21 +47,19 @@ def explain(states: Iterable[RankState], *, is_cause_known: bool) -> tuple[str, 
     that lost it says no more than the message, unless no rank is known that failed by itself.
     """
     states = list(states)
-    failed = sorted(
-        ((state.failure, state) for state in states if state.failure and state.failure.text),
-        key=lambda each: each[0].order,
-    )
+    failed = [(state.failure, state) for state in states if state.failure and state.failure.text]
+    failed.sort(key=lambda each: each[0].order)
     first = first_own_failure(states)
-    shown = [state for failure, state in failed if first and state.process == first.process]
+    shown = [state for _, state in failed if first and state.process == first.process]
     text = ""
     if not shown:
         own = [each for each in failed if each[1].own_failure]
-        for failure, state in (own or failed)[: 1 if own or not is_cause_known else 0]:
+        for failure, state in own[:1] or ([] if is_cause_known else failed[:1]):
             shown, text = [state], failure.text
     others = [state for _, state in failed if state not in shown]
-    line = consequences(_why(state) for state in others)
-    if not shown:
-        line += "".join(f": {state.loss.text}" for state in others[:1] if state.loss)
+    line = consequences(map(_why, others))
+    if others and not shown and others[0].loss:
+        line += f": {others[0].loss.text}"
     return text, line
 
 

@@ -70,15 +70,8 @@ def _begin(share: Share) -> None:
 class Processes:
     """The processes that a launcher has started for a job, and what they have reported.
 
-    Parameters
-    ----------
-    program : sequence of str
-        The program of a rank and its arguments.
-    tags : bool, optional
-        Whether each line that a process prints begins with its rank.
-    report : callable
-        A function that is called with sentences about failures.
-
+    With `tags`, each line that they print begins with the rank. `report` is called with sentences
+    about failures.
     """
 
     def __init__(
@@ -171,19 +164,9 @@ def code_when_told(
     """Return the exit code of a job whose ranks may have been told to end by SIGTERM.
 
     If they save then, 143 says that they have saved. The code of other programs is what shells
-    report when SIGTERM has ended them.
-
-    Parameters
-    ----------
-    code : int
-        The code of the first cause, as in `subprocess`.
-    states : iterable of RankState
-        What the ranks have reported.
-    is_told : bool
-        Whether the launcher has passed SIGTERM to them.
-    is_elastic : bool, optional
-        Whether ranks that leave end with 0.
-
+    report when SIGTERM has ended them. `code` is that of the first cause, as in `subprocess`.
+    `is_told` means that the launcher has passed SIGTERM on, and `is_elastic` that ranks which leave
+    end with 0.
     """
     states = list(states)
     if not any(state.saves for state in states):
@@ -285,15 +268,8 @@ def watch(
 class FirstFailure:
     """A reaction for `watch`: the job fails as the first rank has failed that did so by itself.
 
-    Parameters
-    ----------
-    started : Processes
-        The processes of the job.
-    ends_job : bool
-        Whether a failure ends the other ranks.
-    allows_failures : bool, optional
-        Whether the code is 0 if that of any rank is.
-
+    `ends_job` means that a failure ends the other ranks, and `allows_failures` that the code is 0
+    if that of any rank is.
     """
 
     def __init__(

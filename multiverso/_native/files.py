@@ -97,18 +97,7 @@ def leads_to(path: Path, file: FileIO) -> bool:
 
 
 class OpenFile:
-    """A file that is read from its beginning on, of which the size is known.
-
-    Parameters
-    ----------
-    file : binary file
-        The file.
-    size : int
-        Its size in bytes.
-    name : str
-        The file in messages.
-
-    """
+    """A binary file of a known size, read from its beginning on; `name` is for messages."""
 
     def __init__(self, file: Any, size: int, name: str) -> None:
         self.size = size

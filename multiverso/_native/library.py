@@ -82,14 +82,7 @@ def _elsewhere() -> Iterator[Path]:
 
 
 def _load_any() -> ctypes.CDLL:
-    """Load the library that ``MULTIVERSO_LIBRARY`` names, the package's, or one from elsewhere.
-
-    Raises
-    ------
-    ImportError
-        If there is none, or none of this version. The message names those that were refused.
-
-    """
+    """Load the library that ``MULTIVERSO_LIBRARY`` names, the package's, or one from elsewhere."""
     expected = Path(os.environ.get(_VARIABLE) or _PACKAGE / _IN_PACKAGE)
     if os.environ.get(_VARIABLE) or expected.exists():
         return load(expected)
@@ -309,11 +302,7 @@ _interrupts: Final = _Interrupts()
 def let_wait(may_wait: Callable[[BaseException, float], bool]) -> None:
     """Set which exceptions wait until a call that other ranks take part in has ended.
 
-    Parameters
-    ----------
-    may_wait : callable
-        A function of the exception and the seconds since it reached the call.
-
+    `may_wait` is a function of the exception and the seconds since it reached the call.
     """
     _interrupts.may_wait = may_wait
 

@@ -81,36 +81,17 @@ class Report(NamedTuple):
 
 @dataclass
 class RankState:
-    """What a process of the job has reported until now.
-
-    Attributes
-    ----------
-    process : str
-        As in `Report`.
-    pid, rank : int, int or None
-        The process that was in the last session, and its rank.
-    phase : {"before", "in", "after"}
-        Whether it has had a session yet, is in one, or has ended one as its program wanted. A rank
-        that left in another way is still "in": it has failed in its session.
-    loss : Report or None
-        The report about the rank that it has lost first in its last session.
-    own_failure : Report or None
-        The first report that says that it fails by itself.
-    failure : Report or None
-        The report of its end.
-    saves, has_saved : bool
-        Whether SIGTERM lets it save and leave, in its last session, and whether it has saved then.
-
-    """
+    """What a process of the job has reported until now, about its last session."""
 
     process: str
     pid: int = 0
     rank: int | None = None
+    #: "after" means a wanted end. A rank that left in another way has failed "in" its session.
     phase: Literal["before", "in", "after"] = "before"
-    loss: Report | None = None
-    own_failure: Report | None = None
-    failure: Report | None = None
-    saves: bool = False
+    loss: Report | None = None  # about the first rank that it has lost
+    own_failure: Report | None = None  # the first that says that it fails by itself
+    failure: Report | None = None  # of its end
+    saves: bool = False  # Whether SIGTERM lets it save and leave.
     has_saved: bool = False
 
     def add(self, report: Report) -> None:
@@ -166,26 +147,13 @@ class _Place(NamedTuple):
 
 
 class _ProcessState:
-    """What this process knows about itself.
+    """What this process knows about itself and its last session."""
 
-    Attributes
-    ----------
-    place : _Place or None
-        Where process `pid` reports.
-    rank : int or None
-        Its rank in its last session.
-    loss : tuple of int and str, or None
-        The rank that it has lost first in that session, and the class of the error.
-    has_failed : bool
-        Whether it has left that session by itself, so that what it loses then is no cause.
-
-    """
-
-    place: _Place | None = None
+    place: _Place | None = None  # where process `pid` reports
     pid = 0
     rank: int | None = None
-    loss: tuple[int, str] | None = None
-    has_failed = False
+    loss: tuple[int, str] | None = None  # the first rank that it has lost, and the error's class
+    has_failed = False  # It has left by itself, so what it loses then is no cause.
 
 
 _process: Final = _ProcessState()

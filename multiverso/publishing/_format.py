@@ -92,18 +92,7 @@ def encode(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[A
 def decode(file: OpenFile, expected: Mapping[str, Any]) -> File:
     """Read a file and check it; raise one of `BAD` if it is not as it was written.
 
-    Parameters
-    ----------
-    file : OpenFile
-        The file.
-    expected : dict
-        What its metadata must say.
-
-    Raises
-    ------
-    MemoryError
-        If there is not enough memory for what the file contains, before that is read.
-
+    Its metadata must contain `expected`. A MemoryError comes before what does not fit is read.
     """
     header = read_header(file, MOST_HEADER_BYTES)
     metadata = read_json(header.metadata[METADATA].encode(), file)

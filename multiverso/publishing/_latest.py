@@ -12,7 +12,7 @@ from multiverso.publishing._folder import Folder
 from multiverso.publishing._format import FORMAT, NAME, damaged
 
 LATEST: Final = "latest.json"
-#: A longer file is a damaged or a hostile one: a writer begins anew, with a full publication.
+#: A longer file is a damaged or a hostile one: a writer makes a full publication before that.
 MOST_BYTES: Final = 1 << 20
 
 

@@ -22,23 +22,12 @@ _LOOK_SECONDS: Final = 0.02
 
 
 class Place(NamedTuple):
-    """Whose files a writer writes.
+    """Whose files a writer writes."""
 
-    Attributes
-    ----------
-    job : str
-        The number of the session, which is in the names of its files.
-    node, nodes : int
-        The node, and their number. The first one names the publications.
-    timeout : float or None
-        How long it waits for the files of the others, in seconds; None for no limit.
-
-    """
-
-    job: str
-    node: int
+    job: str  # the number of the session, which is in the names of its files
+    node: int  # The first one names the publications.
     nodes: int
-    timeout: float | None
+    timeout: float | None  # seconds to wait for the files of the others; None for no limit
 
 
 class Writer:
