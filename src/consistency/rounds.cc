@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/wait_lines.h"
+
 namespace multiverso {
 namespace {
 
