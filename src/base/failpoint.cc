@@ -47,7 +47,8 @@ bool HitFailpoint(const char* name) {
   }
   const std::string action = ActionAt(settings, place);
   if (action == "kill") kill(getpid(), SIGKILL);
-  if (action == "stop") kill(getpid(), SIGSTOP);
+  // A signal to the process would let this thread go on until another thread has received it.
+  if (action == "stop") (void)std::raise(SIGSTOP);
   if (action == "sleep") std::this_thread::sleep_for(std::chrono::seconds(1));
   if (!action.empty() && action != "kill" && action != "stop" && action != "sleep" &&
       action != "error") {

@@ -48,7 +48,9 @@ Status SessionState::CheckRunning(bool was_waiting) {
   abort_is_known_.store(true, std::memory_order_relaxed);
   const NodeControl& control = *memory_->control();
   const auto code = static_cast<Code>(control.abort_code);
-  if (code == Code::kMismatch || (code == Code::kTimeout && was_waiting)) {
+  const bool is_silence =
+      control.abort_about >= 0 && peers_->IsExcludedForSilence(control.abort_about);
+  if (code == Code::kMismatch || (code == Code::kTimeout && (was_waiting || is_silence))) {
     const Status original(code, control.abort_reason);
     return control.abort_about < 0 ? original : peers_->About(control.abort_about, original);
   }
@@ -67,17 +69,33 @@ Status SessionState::ReportLost(int rank, const std::string& text) {
 }
 
 Status SessionState::AbortForSilentRank(int rank, const std::string& waiting_in) {
-  RankSlot& slot = memory_->slot(rank);
-  const Status timeout = peers_->About(
-      rank, Status(Code::kTimeout,
-                   StrCat(members_->NameRank(rank), " (process ", slot.pid,
-                          ") has sent no heartbeat for ", TimeText(peers_->SilentFor(rank)),
-                          " while rank ", members_->rank(), " waited for it in ", waiting_in,
-                          peers_->Trace(rank))));
-  int32_t nobody = 0;
-  (void)slot.excluded_by.compare_exchange_strong(nobody, members_->rank() + 1);
+  const Status timeout =
+      SilenceOf(rank, StrCat(" while rank ", members_->rank(), " waited for it in ", waiting_in));
   Abort(timeout);
+  Exclude(rank);
   return timeout;
+}
+
+void SessionState::AbortIfAnyIsSilent() {
+  for (const int rank : members_->node_ranks()) {
+    if (!peers_->EndsSession(rank) || peers_->IsLost(rank)) continue;
+    AbortInBackground(SilenceOf(rank, ""));
+    Exclude(rank);
+  }
+}
+
+Status SessionState::SilenceOf(int rank, const std::string& meanwhile) const {
+  return peers_->About(
+      rank, Status(Code::kTimeout,
+                   StrCat(members_->NameRank(rank), " (process ", memory_->slot(rank).pid,
+                          ") has sent no heartbeat for ", TimeText(peers_->SilentFor(rank)),
+                          meanwhile, peers_->Trace(rank))));
+}
+
+void SessionState::Exclude(int silent_rank) const {
+  int32_t nobody = 0;
+  (void)memory_->slot(silent_rank)
+      .excluded_by.compare_exchange_strong(nobody, members_->rank() + 1);
 }
 
 void SessionState::RecordDeath(int rank, const std::string& how, int known_loss) {

@@ -29,7 +29,8 @@ class SessionState {
         connections_(connections) {}
 
   // Ends every wait of the session's ranks, now and later. The waits return AbortedError, except
-  // that a mismatch is returned to all, and a timeout to ranks that were waiting already.
+  // that a mismatch and the silence of a rank are returned to all, and another timeout to ranks
+  // that were waiting already.
   void Abort(const Status& why);
   // Ends this rank's part in a call that other ranks wait for, when its caller has given up the
   // call: aborts the session, or leaves it if it is elastic, so that the others continue. Does
@@ -50,10 +51,12 @@ class SessionState {
   // was aborted. Before that, reports all losses that this rank knows, since the process may end as
   // soon as its caller has the error.
   Status ReportLost(int rank, const std::string& text);
-  // Stops waiting for a silent rank of this node in a session that does not survive losses:
-  // excludes the rank, which learns of it when it resumes, and aborts the session. Returns the
-  // timeout.
+  // Stops waiting for a silent rank of this node in a session that does not survive losses: aborts
+  // the session, and excludes the rank, which learns of it when it resumes. Returns the timeout.
   Status AbortForSilentRank(int rank, const std::string& waiting_in);
+  // Does the same if any rank of this node is silent, for a thread of the library, so that waits
+  // end that cannot tell for whom they wait: those for a lock, or for the rank on another node.
+  void AbortIfAnyIsSilent();
   // Records and reports the death of a rank of another node, which a connection revealed. The
   // arguments are those of PeerConnections::DeathHandler.
   void RecordDeath(int rank, const std::string& how, int known_loss);
@@ -70,6 +73,10 @@ class SessionState {
   void Close();
 
  private:
+  // Returns a timeout about a silent rank, for which this rank has waited if `meanwhile` says so.
+  Status SilenceOf(int rank, const std::string& meanwhile) const;
+  // Lets a silent rank of this node know that the others do not wait for it any more.
+  void Exclude(int silent_rank) const;
   // Tells the connected ranks that the end of this process means nothing from now on.
   void AnnounceClose() const {
     if (connections_ != nullptr) connections_->AnnounceClose();

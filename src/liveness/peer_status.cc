@@ -47,6 +47,17 @@ bool PeerStatus::IsAlive(int local_rank) const {
   return ended_at == 0 || NanosecondsNow() < ended_at + kLongestEnd.count();
 }
 
+Status PeerStatus::CheckWait(int local_rank) const {
+  const int rank = members_->rank_of(local_rank);
+  if (rank == members_->rank() || !IsExcludedForSilence(rank)) return Status::Ok();
+  // A process that has been told to end still exists for a moment.
+  const bool can_be_ended =
+      members_->survives_losses() &&
+      memory_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kDied;
+  if (can_be_ended || !IsAlive(local_rank)) return Status::Ok();
+  return About(rank, Status(Code::kTimeout, StrCat(members_->NameRank(rank), " ", EndHere(rank))));
+}
+
 void PeerStatus::Fence(int rank) const {
   RankSlot& peer = memory_->slot(rank);
   // A rank that has ended its session sends no heartbeats.
@@ -93,8 +104,11 @@ std::string PeerStatus::ExitReason(int rank) const {
     RecordExit(rank, RankSlot::kDied, reason, unknown, members_->rank());
     return reason;
   }
-  // IsAlive may exclude the rank.
-  if (IsAlive(members_->local_rank_of(rank)) && peer.state.load() != RankSlot::kDied) return "";
+  // IsAlive may exclude the rank. In a session that does not survive losses, SessionState does.
+  if (IsAlive(members_->local_rank_of(rank)) && peer.state.load() != RankSlot::kDied &&
+      (members_->survives_losses() || !IsExcludedForSilence(rank))) {
+    return "";
+  }
   memory_->control()->NoteLoss(rank);
   return EndHere(rank);
 }

@@ -34,12 +34,16 @@ class PeerStatus final : public OwnerProbe {
   // that it changes nothing more, and its locks are free. Where the process cannot be ended, the
   // rank is lost but alive.
   bool IsAlive(int local_rank) const override;
+  // Returns a timeout if that rank of this node was excluded because it was silent, and no rank can
+  // end its process or may do so.
+  Status CheckWait(int local_rank) const override;
   // Returns whether that rank has sent no heartbeat for longer than peer_timeout.
   bool IsSilent(int rank) const { return failure_detector_->IsSilent(rank); }
-  // Returns whether a wait for that rank must end with the session: the rank is one of this node
-  // and silent, and the session does not survive losses.
+  // Returns whether the session must end because of that rank: it is one of this node, takes part,
+  // and is silent, and the session does not survive losses.
   bool EndsSession(int rank) const {
-    return !members_->survives_losses() && members_->is_local(rank) && IsSilent(rank);
+    return !members_->survives_losses() && members_->is_local(rank) && IsSilent(rank) &&
+           memory_->slot(rank).state.load(std::memory_order_acquire) == RankSlot::kAlive;
   }
   // Returns the seconds since that rank's last heartbeat, or 0 if this rank cannot tell.
   double SilentFor(int rank) const { return failure_detector_->SilentFor(rank); }

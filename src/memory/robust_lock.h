@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/status.h"
 
 namespace multiverso {
 
@@ -23,6 +24,8 @@ class OwnerProbe {
  public:
   virtual ~OwnerProbe() = default;
   virtual bool IsAlive(int owner) const = 0;
+  // Returns an error if no call may wait for that owner any longer, although its process is alive.
+  virtual Status CheckWait(int /*owner*/) const { return Status::Ok(); }
 };
 
 // A free lock is zero, so new memory of a segment is an array of free locks.

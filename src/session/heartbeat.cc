@@ -34,6 +34,7 @@ void Heartbeat::Run() {
       channel->CatchUp();
     context_->failure_detector()->Beat();
     context_->failure_detector()->WarnOfSilentRanks();
+    context_->state()->AbortIfAnyIsSilent();
     if (channel != nullptr) channel->WarnIfStuck();
   }
 }

@@ -56,6 +56,10 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
       case RobustLock::Outcome::kTimedOut:
         break;
     }
+    if (const int owner = lock->Holder(); owner >= 0) {
+      MV_RETURN_IF_NOT_OK(
+          user_.probe->CheckWait(owner).In(StrCat("the lock of ", NameRows(stripe))));
+    }
     const Instant now = Clock::now();
     if (now >= limit.deadline) break;
     if (!lines.has_value()) lines.emplace(now);

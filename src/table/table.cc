@@ -215,13 +215,17 @@ Status Table::Check(const Request& request, int64_t count) const {
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (!may_be_excluded_) return RunHere(request, progress, limit);
-  // A rank that was suspended may find that the others continue without it.
-  MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
-  const Status status = RunHere(request, progress, limit);
-  // Where the others cannot end its process, it may find so after the call.
-  if (!status.ok() || !context_.rank->peers()->IsExcludedForSilence(members().rank()))
-    return status;
+  const auto is_excluded = [this] {
+    return context_.rank->peers()->IsExcludedForSilence(members().rank());
+  };
+  // A rank that was suspended may find that the others continue without it, or have ended the
+  // session.
+  if (may_be_excluded_ || is_excluded()) {
+    MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
+  }
+  Status status = RunHere(request, progress, limit);
+  // Where the others do not end its process, it may find so after the call.
+  if (!status.ok() || !is_excluded()) return status;
   return Status(Code::kState, StrCat(context_.rank->state()->CheckNotExcluded().text(),
                                      ". This call may or may not have been made"));
 }

@@ -71,6 +71,37 @@ def test_ranks_suspended_in_calls_change_nothing_after_the_others_went_on():
     assert not [error for error in report.values() if error is not None]
 
 
+@failpoints.needs_failpoints
+@pytest.mark.parametrize(
+    ("where", "nodes"),
+    [
+        *[(where, 1) for where in ("array", "rows", "keys", "background", "sync", "barrier")],
+        *[(where, 2) for where in ("array", "sync", "other node", "service")],
+    ],
+)
+def test_session_that_fails_ends_for_a_silent_rank(where, nodes):
+    options = launch.on_nodes(4, 4 // nodes) if nodes > 1 else {}
+    options = {"survives": True, "MULTIVERSO_LIBRARY": str(failpoints.LIBRARY), **options}
+    with launch.Job("suspensions.py", "ends_for_a_silent_rank", where, np=4, **options) as job:
+        job.wait_for("has-lost", 0, 1, 2)
+        job.signal(3, signal.SIGCONT)
+        result = job.finish().check_clean()
+    kinds = {"OperationTimeout"} | ({"PeerLostError"} if nodes > 1 else set())
+    later = kinds | ({"AbortedError"} if nodes > 1 else set())  # of calls after the session's end
+    for rank in range(3):
+        for name, expected in (("first", kinds), ("barrier", later)):
+            kind, text = result.reports[rank][name] or ("no error", "")
+            assert kind in expected, f"{rank} {name}: {kind}: {text}\n{result.output}"
+            assert "rank 3" in text
+    resumed = result.reports[3]
+    if where in ("sync", "barrier", "other node", "service"):  # It resumes outside of calls.
+        assert resumed.pop("resumed") is None
+    for name, error in resumed.items():
+        assert error is not None, f"{name}: no error\n{result.output}"
+        assert error[0] == "StateError", f"{name}: {error}"
+        assert "has excluded rank 3" in error[1]
+
+
 def test_job_that_was_suspended_as_a_whole_loses_no_rank():
     with launch.Job("suspensions.py", "is_suspended_as_a_whole", np=4, survives=True) as job:
         job.wait_for("ready")

@@ -276,6 +276,66 @@ def stops_in_calls():
     mv.shutdown()
 
 
+def _suspend_this(_):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _call_the_other_node(tables):
+    """Call the last rank's node, whose other rank waits for nobody meanwhile."""
+    if worker.RANK >= worker.SIZE // 2:
+        worker.wait_for("has-lost", 0)
+        mv.barrier()
+    tables.array.add(np.ones(LARGE))
+    tables.array.get()
+
+
+def _repeat(call, tables):
+    """Make a call until it fails, since the last rank may not be suspended yet."""
+    while True:
+        call(tables)
+
+
+def _save(_):
+    with tempfile.TemporaryDirectory() as folder:
+        mv.save(f"{folder}/saved")
+
+
+#: Where the last rank of a session suspends itself, in which call, and what the others call.
+STOPS_OF_LAST = {
+    "array": (*STOPS[0], STOPS[0][1]),
+    "rows": (*STOPS[1], STOPS[1][1]),
+    "keys": (*STOPS[2], STOPS[2][1]),
+    "background": (*STOPS[3], STOPS[3][1]),
+    "sync": ("", _suspend_this, lambda tables: tables.array.add_get(np.ones(LARGE))),
+    "barrier": ("", _suspend_this, lambda _: mv.barrier()),
+    "other node": ("", _suspend_this, _call_the_other_node),
+    "service": ("service.reply@1", lambda _: worker.wait_for("has-lost", 0), _call_the_other_node),
+}
+
+
+def ends_for_a_silent_rank(where):
+    """Wait for a rank that is suspended, in a session that fails and has the default timeout."""
+    mv.init(peer_timeout=2.0, sync=where == "sync")
+    tables = _Tables()
+    last = worker.SIZE - 1
+    stop, call, others_call = STOPS_OF_LAST[where]
+    mv.barrier()
+    if worker.RANK == last:
+        if stop:
+            os.environ["MULTIVERSO_FAILPOINTS"] = f"{stop}=stop"
+        worker.announce("stops")
+        worker.report_call(call, tables, name="resumed")
+        worker.report_call(tables.array.get, name="get")
+    else:
+        worker.wait_for("stops", last)
+        saves = worker.RANK == 1 and where != "sync"
+        worker.report_call(_repeat, _save if saves else others_call, tables, name="first")
+        worker.announce("has-lost")
+    worker.report_call(mv.barrier, name="barrier")
+    worker.meet("over")
+    os._exit(0)
+
+
 def is_suspended_as_a_whole():
     """Make calls until the test has suspended the job for a while, and resumed it rank by rank."""
     mv.init(on_peer_lost="continue", peer_timeout=2.0, timeout=60.0)
