@@ -102,7 +102,7 @@ class ElasticJob:
         """Run the job; return its exit code, as `ranks.watch` does."""
         try:
             code = ranks.watch(self._first_ranks(), self._react, is_stopped, self._started)
-            return self._started.code_when_told(code, is_told=is_stopped(), is_elastic=True)
+            return self._started.code_when_told(code, is_told=is_stopped())
         finally:
             self._started.close()
 

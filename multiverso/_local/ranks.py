@@ -139,10 +139,9 @@ class Processes:
         rank = int(variables[RANK]) if NAME in variables else None
         return failure_of(self.state(process), process.pid, process.returncode, rank)
 
-    def code_when_told(self, code: int, *, is_told: bool, is_elastic: bool = False) -> int:
+    def code_when_told(self, code: int, *, is_told: bool) -> int:
         """Return the exit code of the job; see the function of this name."""
-        states = self._reports.states().values()
-        return code_when_told(code, states, is_told=is_told, is_elastic=is_elastic)
+        return code_when_told(code, self._reports.states().values(), is_told=is_told)
 
     def close(self, *, is_cause_known: bool = True) -> None:
         """Print what ranks have left to this process to print, and forget all reports."""
@@ -158,15 +157,12 @@ def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -
     return Failure(name, code, began, rank, lost.cause if lost and not own else None)
 
 
-def code_when_told(
-    code: int, states: Iterable[RankState], *, is_told: bool, is_elastic: bool = False
-) -> int:
+def code_when_told(code: int, states: Iterable[RankState], *, is_told: bool) -> int:
     """Return the exit code of a job whose ranks may have been told to end by SIGTERM.
 
     If they save then, 143 says that they have saved. The code of other programs is what shells
-    report when SIGTERM has ended them. `code` is that of the first cause, as in `subprocess`.
-    `is_told` means that the launcher has passed SIGTERM on, and `is_elastic` that ranks which leave
-    end with 0.
+    report when SIGTERM has ended them. `code` is that of the first cause, as in `subprocess`, and
+    `is_told` means that the launcher has passed SIGTERM on.
     """
     states = list(states)
     if not any(state.saves for state in states):
@@ -177,7 +173,9 @@ def code_when_told(
         return _TOLD_TO_END
     if code in (_TOLD_TO_END, -signal.SIGTERM):
         return 1
-    return _TOLD_TO_END if code == 0 and is_told and is_elastic and has_saved else code
+    # Ranks that leave an elastic session end with 0.
+    leave = is_told and any(state.elastic for state in states)
+    return _TOLD_TO_END if code == 0 and leave and has_saved else code
 
 
 def explain_mpi_job(

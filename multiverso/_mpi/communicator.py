@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import importlib
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -300,7 +301,7 @@ def skip_mpi_finalize() -> None:
 
 
 def abort(code: int, *, is_consequence: bool = False) -> None:
-    """End all processes of the job; a no-op without a running MPI, or in a job of one process.
+    """End all processes of the job; a no-op without MPI, or in a job of one process.
 
     If this process fails because of another, it lets that end the job, with its own exit code.
     """
@@ -312,6 +313,29 @@ def abort(code: int, *, is_consequence: bool = False) -> None:
         time.sleep(_CAUSE_GRACE if is_consequence else _GRACE)
         remove_mapped()
         mpi.COMM_WORLD.Abort(code)
+    else:
+        _abort_before_init(code)
+
+
+def _abort_before_init(code: int) -> None:
+    """End a job of MPICH's mpirun in which MPI has not been initialized here: others may wait.
+
+    That mpirun lets the others run if a rank fails before MPI_Init, unless the rank sends this
+    message of its protocol. Open MPI's ends them by itself.
+    """
+    mpi, environ = sys.modules.get(_MODULE), own_environ()
+    launcher = find_launcher(environ)
+    if launcher is None or launcher.starts_open_mpi is not False or _at_exit.is_forked:
+        return
+    if (launcher.size_in(environ) or 1) == 1 or (mpi is not None and mpi.Is_initialized()):
+        return
+    with contextlib.suppress(KeyError, ValueError, OSError):
+        descriptor = int(environ["PMI_FD"])
+        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            time.sleep(_GRACE)
+            os.write(descriptor, f"cmd=abort exitcode={code}\n".encode())
 
 
 def _running_mpi() -> ModuleType | None:

@@ -125,7 +125,8 @@ class Session:
         open_handle(raw, options.join, self.handle)
         self._set_attributes()
         self.closed = False
-        report_opened(self.rank, saves=options.on_term == "leave")
+        saves = options.on_term == "leave"
+        report_opened(self.rank, saves=saves, elastic=options.elastic)
         if raw.transport == capi.MV_TRANSPORT_MPI and self.local_rank == 0:
             warn_of_crowding(self.local_size)
         _log.debug("opened %r", self)

@@ -29,7 +29,8 @@ def run_command(request, tmp_path):
 
 def check_failed(result, how):
     result.check_clean()
-    assert result.returncode == {"exit": 3, "missing": 2, "raise": 1}[how], result.output
+    codes = {"exit": 3, "early": 3, "missing": 2, "raise": 1}
+    assert result.returncode == codes[how], result.output
     if how == "missing":
         assert install_command("torch") in result.output
         assert "Traceback" not in result.output
@@ -39,12 +40,12 @@ def check_failed(result, how):
         assert "runpy" not in result.output
 
 
-@pytest.mark.parametrize("how", ["raise", "exit", "missing"])
+@pytest.mark.parametrize("how", ["raise", "exit", "early", "missing"])
 def test_failing_script_ends_the_job(how):
     check_failed(launch.run("module.py", SCRIPT, "fails", how, np=3), how)
 
 
-@pytest.mark.parametrize("how", ["raise", "exit", "missing"])
+@pytest.mark.parametrize("how", ["raise", "exit", "early", "missing"])
 def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
 

@@ -22,7 +22,9 @@ def _sleep():
 
 
 def fails(how):
-    """Fail on the last rank while the others sleep."""
+    """Fail on the last rank while the others sleep, or wait for it in `init`."""
+    if how == "early" and worker.RANK == worker.SIZE - 1:
+        sys.exit(3)
     mv.init()
     worker.announce("busy")
     if worker.RANK != worker.SIZE - 1:
