@@ -15,6 +15,10 @@ int32_t MV_FindSessions(int64_t pid, char* json, int64_t room, int64_t* length) 
 
 int32_t MV_NoteLoss(int64_t pid, int32_t rank) {
   return Guard([&]() -> Status {
+    // The number 0 would mean all processes.
+    if (pid <= 0) {
+      return Status(Code::kValue, StrCat("MV_NoteLoss: expected a process, received ", pid));
+    }
     NoteLossIn(pid, rank);
     return Status::Ok();
   });

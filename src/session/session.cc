@@ -171,6 +171,7 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
     spec.backing = Crc32c(folder.data(), static_cast<int64_t>(folder.size())) | 1U;
   }
   if (spec.is_hash()) TableShard::SizeForKeys(members_, &spec);
+  has_init_value_ = init_value != nullptr;
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   TableCreation creation(spec, id, init_value, table_context(), folder);
   CollectiveCall call(context_.get(), CollectiveKind::kCreateTable);
@@ -257,6 +258,7 @@ Table* Session::KeepTable(std::shared_ptr<Table> table) {
   ++next_table_;
   if (has_finished_) table->consistency()->Finish();
   if (table->spec().is_on_disk()) on_disk_.push_back(table->shared_here());
+  unused_since_ = has_init_value_ ? 0 : context_->memory()->recorder()->calls.load();
   tables_.push_back(std::move(table));
   return tables_.back().get();
 }
@@ -278,13 +280,10 @@ void Session::ReleaseTable(Table* table) {
     table->here()->header()->is_released.store(1);
   }
   if (service_ != nullptr) service_->shards()->Release(*table->here());
-  // An exception of the program may have ended the creation of the only rank's table. If that was
-  // its last call, nobody has used the files, and they are as before.
-  const FlightRecorder& calls = *context_->memory()->recorder();
-  const uint64_t last = calls.calls.load();
-  const bool is_unused = calls.entries[last % FlightRecorder::kEntries].call.load() ==
-                             static_cast<int32_t>(CallKind::kCreateTable) &&
-                         table->id() == next_table_ - 1;
+  // An exception of the program may have ended the creation of the only rank's table. If the
+  // program has made no call since, and has given no values, the files are as before.
+  const bool is_unused = table->id() == next_table_ - 1 && unused_since_ != 0 &&
+                         context_->memory()->recorder()->calls.load() == unused_since_;
   const auto file = std::find(on_disk_.begin(), on_disk_.end(), table->shared_here());
   if (file != on_disk_.end() && members_.size() == 1 && is_open && is_unused) {
     (*file)->CancelUseOfFile();

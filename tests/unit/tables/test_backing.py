@@ -85,6 +85,28 @@ class TestFilesThatVanish(BackingTest):
             self.assertTrue(self.matrix(name="moved").reopened)
 
 
+class TestTablesThatAreFreed(BackingTest):
+    def test_the_files_keep_what_the_program_has_stored(self):
+        values = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+        with mv.session():
+            self.matrix(name="given", init_value=values)
+            table = self.matrix(name="added", init_value=None)
+            table.add(values)
+            with self.assertRaises(mv.errors.CheckpointIOError):
+                self.matrix(name="/dev/null/none")
+            del table
+            table = self.matrix(name="before", init_value=None)
+            table.add(values)
+            newer = self.matrix(name="newer")
+            del table
+            del newer
+        with mv.session():
+            for name in ("given", "added", "before"):
+                table = self.matrix(name=name, init_value=None)
+                self.assertTrue(table.reopened, name)
+                np.testing.assert_array_equal(table.get(), values)
+
+
 class TestReopening(BackingTest):
     def test_a_table_in_files_is_bitwise_identical_to_one_in_memory(self):
         for updater in sorted(set(UPDATERS) - NEEDS_MORE):
