@@ -55,7 +55,8 @@ class Interrupt:
 
     def trace(self, frame, event, _):
         # A wait in the library runs `_Interrupts._run`: another test interrupts waits.
-        if not frame.f_code.co_filename.startswith(PACKAGE) or frame.f_code.co_name == "_run":
+        is_wait = frame.f_code.co_name in ("_run", "_reason_to_end")
+        if is_wait or not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         if event == "call":
             frame.f_trace_opcodes = True
