@@ -5,6 +5,7 @@ The format is described at https://prometheus.io/docs/instrumenting/exposition_f
 
 import contextlib
 import http.server
+import queue
 import socket
 import sys
 import threading
@@ -19,9 +20,9 @@ _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Seconds for which a client may be silent in the middle of a request.
 _TIMEOUT: Final = 10.0
 
-#: The most clients that are answered at the same time, so that with the thread which listens there
-#: are 8 threads. Further clients wait.
-_MAX_CLIENTS: Final = 7
+#: The most clients that are answered at the same time, each by one of so many threads. With the
+#: thread that listens, and one of NumPy on a small machine, there are 8. Further clients wait.
+_MAX_CLIENTS: Final = 6
 
 #: The characters that have another meaning in the value of a label.
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -155,10 +156,18 @@ class _Server(http.server.ThreadingHTTPServer):
         self._free = threading.BoundedSemaphore(_MAX_CLIENTS)
         #: The clients whose requests are not complete yet, in the order in which they have come.
         self.asking: dict[Any, None] = {}
+        self._accepted: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
         super().__init__((host, port), _Handler)
+        # With a thread for each client, one that is just ending would be one too many.
+        for _ in range(_MAX_CLIENTS):
+            threading.Thread(target=self._answer_clients, daemon=True).start()
+
+    def _answer_clients(self) -> None:
+        while True:
+            self.process_request_thread(*self._accepted.get())
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for the client; of too many, end the one that has asked for longest."""
+        """Hand the client to a thread; of too many, end the one that has asked for longest."""
         if not self._free.acquire(blocking=False):
             # Clients that send no request must not keep others waiting.
             for client in list(self.asking)[:1]:
@@ -166,7 +175,7 @@ class _Server(http.server.ThreadingHTTPServer):
                     client.shutdown(socket.SHUT_RDWR)
             self._free.acquire()
         self.asking[request] = None
-        super().process_request(request, client_address)
+        self._accepted.put((request, client_address))
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer the client."""

@@ -93,6 +93,12 @@ def _text(place: Any, what: str) -> str:
         )
         raise ValueError(msg)
     found = _SCHEME.match(given)
+    if found is None and given.lower().startswith("file:"):
+        msg = (
+            f"{what}: expected an address such as file:///folder, received {given!r}; for a file "
+            "or folder of that name pass an absolute path"
+        )
+        raise ValueError(msg)
     if found is None:
         return os.path.abspath(given)
     if found["scheme"].lower() == "file" and found[2] is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
-import threading
 import weakref
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
@@ -16,6 +14,7 @@ from multiverso import initializers
 from multiverso._native import capi
 from multiverso._native.library import checked
 from multiverso._native.node_calls import read_description
+from multiverso._native.threads import End, Thread
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing._encoding import NAMES, DenseEncoder, Encoder, RowsEncoder
 from multiverso.publishing._format import Tensor
@@ -45,7 +44,7 @@ class _Job(NamedTuple):
     tables: dict[str, tuple[LiveTable, Encoder]]
     #: Ranges of rows that may have changed, of the tables with an initializer by their numbers.
     ranges: dict[int, NDArray[np.int64]]
-    result: concurrent.futures.Future[None]
+    end: End
 
 
 #: Stands for the version of a job that could not be made.
@@ -88,11 +87,8 @@ class Publisher:
         # interpreter does not wait for it.
         weakref.finalize(self, self._queue.put, None)
         weakref.finalize(self, self._writer.close)
-        thread = threading.Thread(
-            target=_run, args=(self._queue, self._writer), name="multiverso-publisher", daemon=True
-        )
         try:
-            thread.start()
+            Thread(_run, self._queue, self._writer).start()
         except BaseException:
             self._writer.close()
             raise
@@ -114,7 +110,7 @@ class Publisher:
 
     def prepare(self, session: Session) -> dict[int, int]:
         """Raise what earlier publications have raised; return the versions of the lazy tables."""
-        while self._jobs and self._jobs[0].result.done():
+        while self._jobs and self._jobs[0].end.has_come:
             self._wait()
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -155,7 +151,7 @@ class Publisher:
         self._encoders = {key: one for key, one in self._encoders.items() if key in here}
         # What changes during this call is listed again in the next one, from `seen` on.
         ranges = {key: self._changed(key, table)[0] for key, table in _lazy(session).items()}
-        return _Job(version, step, options, tables, ranges, concurrent.futures.Future())
+        return _Job(version, step, options, tables, ranges, End())
 
     def restart(self) -> None:
         """Let the next publication be full, because this one has failed on some rank."""
@@ -192,19 +188,19 @@ class Publisher:
 
     def _wait(self) -> None:
         """Wait for the first job; keep its failure for the next call with this folder."""
-        try:
-            self._failure = self._jobs[0].result.exception(self._timeout) or self._failure
-        except concurrent.futures.TimeoutError:
+        end = self._jobs[0].end
+        if not end.wait(self._timeout):
             limit = f"{self._timeout:g} s; timeout= sets the limit"
             msg = f"a publication to {self._writer.name} took longer than {limit}"
-            raise OperationTimeout(msg) from None
+            raise OperationTimeout(msg)
+        self._failure = end.error or self._failure
         del self._jobs[0]
 
 
 def _run(queue: SimpleQueue[_Item], writer: Writer) -> None:
     """Write what is put into the queue, until None comes."""
     while (job := queue.get()) is not None:
-        if job != _FAILED and job.result.done():
+        if job != _FAILED and job.end.has_come:
             continue
         writer.count()  # The other nodes count this version, too, whatever becomes of it here.
         if job == _FAILED:
@@ -215,9 +211,9 @@ def _run(queue: SimpleQueue[_Item], writer: Writer) -> None:
         except BaseException as error:
             # Parts of the copies are newer than what was written, so the next one is full.
             writer.restart()
-            job.result.set_exception(error)
+            job.end.set(error)
         else:
-            job.result.set_result(None)
+            job.end.set()
         del job  # It keeps memory of the session.
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arguments
+from multiverso._native.threads import Thread
 from multiverso.errors import OperationTimeout, PublicationError, StateError
 from multiverso.publishing import _format
 from multiverso.publishing._folder import folder_of
@@ -132,7 +133,7 @@ class FollowedView:
         self._folder = folder_of(path)
         self.lock = threading.RLock()
         self._turn = threading.RLock()  # of one wait at a time
-        self._application: threading.Thread | None = None  # which changes the tables
+        self._application: Thread | None = None  # which changes the tables
         self._fault: BaseException | None = None  # of that thread
         self._tables: dict[str, Any] = {}
         self._version = self._step = 0
@@ -341,7 +342,7 @@ class FollowedView:
 
     def _apply_chain(self, chain: list[dict[str, Any]]) -> None:
         """Apply the publications of a chain that the tables do not have yet, in their order."""
-        if self._application is not None and self._application.ident is not None:
+        if self._application is not None:
             self._application.join()  # An interrupt has left it.
         names = [entry["files"] for entry in chain]
         mine = names.index(self._files) if self._files in names else -1
@@ -351,11 +352,7 @@ class FollowedView:
             where = f"{self.name}/{entry['files'][0]}"
             tables, changes = prepare(self._tables, files, self.lock, where)
             # Ctrl-C only reaches the main thread, so no interrupt leaves a half of the changes.
-            self._application = threading.Thread(
-                target=self._apply,
-                args=(before, entry, tables, changes),
-                name="multiverso-follower",
-            )
+            self._application = Thread(self._apply, before, entry, tables, changes)
             self._application.start()
             self._application.join()
             self._application = None

@@ -145,7 +145,7 @@ def test_prometheus_outlives_clients_that_reset_or_send_nothing():
             assert answer.status == 200
         # The oldest have been ended, and the latest ones wait for their turn to ask.
         assert silent[0].recv(1) == b""
-        assert len(os.listdir(threads)) - before <= 7
+        assert len(os.listdir(threads)) <= before
         process.terminate()
         assert "Traceback" not in process.stderr.read()
 

@@ -297,7 +297,7 @@ class TestWriters(StrangersTestCase):
         folder = self.top / "shared"
         folder.mkdir()
 
-        def no_thread(thread):
+        def no_thread(function, arguments):
             raise RuntimeError("can't start new thread")
 
         with one_table() as table:
@@ -306,7 +306,7 @@ class TestWriters(StrangersTestCase):
                 mv.publish(1, to=folder)
             (folder / "latest.json").rmdir()
             with (
-                unittest.mock.patch("threading.Thread.start", no_thread),
+                unittest.mock.patch("multiverso._native.threads.start_new_thread", no_thread),
                 self.assertRaisesRegex(RuntimeError, "new thread") as kept,
             ):
                 mv.publish(1, to=folder)

@@ -24,6 +24,8 @@ WRONG = {
     "file://host/run": "file:///folder",
     "file://run": "file:///folder",
     "file://": "file:///folder",
+    "file:run": "file:///folder",
+    "FILE:": "file:///folder",
     "file:///run%00": "NUL",
     "~/run": "expanduser",
     Path("~"): "expanduser",
