@@ -223,12 +223,12 @@ MV_EXPORT int32_t MV_SessionFinish(MV_Session session);
  * alone, an MV_LEAVE_. */
 MV_EXPORT int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving);
 /* With MV_TERM_LEAVES, asks whether all ranks leave now, and waits until each calls this or another
- * collective call. `when` is an MV_AT_. *outcome is MV_LEAVE_NOW on all ranks if all called this and
- * one was told to end: they then make the same calls, such as MV_SessionSave and MV_SessionClose. A
- * rank that is in another collective call waits there until the others make that call too. With
- * MV_AT_FAILURE it gets MV_ERR_ABORTED instead, since this rank will not make that call, and this
- * rank asks again. *step is the step of this rank, or -1, and receives the smallest step of the
- * ranks that do not close, or of all if all do. */
+ * collective call. `when` is an MV_AT_. *outcome is MV_LEAVE_NOW on all ranks if all called this
+ * and one was told to end: they then make the same calls, such as MV_SessionSave and
+ * MV_SessionClose. A rank that is in another collective call waits there until the others make that
+ * call too. With MV_AT_FAILURE it gets MV_ERR_ABORTED instead, since this rank will not make that
+ * call, and this rank asks again. *step is the step of this rank, or -1, and receives the smallest
+ * step of the ranks that do not close, or of all if all do. */
 MV_EXPORT int32_t MV_SessionAgreeToLeave(MV_Session session, int32_t when, int64_t* step,
                                          int32_t* outcome);
 /* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
@@ -239,9 +239,9 @@ MV_EXPORT int32_t MV_SessionClose(MV_Session session);
  * MV_ERR_PEER_LOST with the reason, or continue without it (MV_LOSS_CONTINUES). Frees all tables
  * and the session, after waiting for other threads' calls on them. */
 MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
-/* Lets a process that a rank has started ignore SIGTERM, unless the process `parent` sends it or has
- * ended; then the signal does what it did before. Batch systems send the signal to all processes of
- * a job, where only the ranks are to react (MV_TERM_LEAVES). Not for ranks. */
+/* Lets a process that a rank has started ignore SIGTERM, unless the process `parent` sends it or
+ * has ended; then the signal does what it did before. Batch systems send the signal to all
+ * processes of a job, where only the ranks are to react (MV_TERM_LEAVES). Not for ranks. */
 MV_EXPORT int32_t MV_IgnoreNotice(int64_t parent);
 
 /* Collective. Shows readers (MV_ReaderOpen) all tables as they are now, as one version, which
