@@ -152,7 +152,7 @@ def init(
         before. With "leave", this rank leaves at the end of a step: see `check_leaving`. The same
         on all ranks. It needs the main thread, roles of "all", and no `staleness` unless the
         session is elastic. A handler that you have installed before is called too. A second
-        SIGTERM, more than a second after the first, does what it did before, or ends the process
+        SIGTERM, more than 5 s after the first, does what it did before, or ends the process
         with exit code 1 if it was to end it.
     checkpoints : path, optional
         With ``on_term="leave"``, the folder in which the ranks save before they leave together, or

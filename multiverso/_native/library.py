@@ -145,7 +145,10 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
     try:
         function = getattr(library, name)
     except AttributeError:
-        msg = f"the Multiverso library {path} is incompatible: function {name} is missing"
+        msg = (
+            f"the Multiverso library {path} is incompatible: function {name} is missing, as in one "
+            f"of another build. Run 'pip install .' again, or correct MULTIVERSO_LIBRARY."
+        )
         raise ImportError(msg, name="multiverso", path=str(path)) from None
     function.restype, function.argtypes = PROTOTYPES[name]
 

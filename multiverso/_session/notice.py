@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from multiverso._session.session import Session
 
 #: Seconds in which another SIGTERM belongs to the same notice: Slurm signals all processes of a
-#: job, and a launcher that it signals passes the signal to them.
-_SAME_NOTICE: Final = 1.0
+#: job, and a launcher that it signals passes the signal to them, late on a crowded machine.
+_SAME_NOTICE: Final = 5.0
 #: Seconds in which the notice follows that has already ended a process of the program.
 FOLLOWING_NOTICE: Final = 0.25
 #: When a program that has not ended gets an exception, and when its process ends in any case, in
