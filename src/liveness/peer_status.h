@@ -8,6 +8,7 @@
 // connections that ended (PeerConnections) and of other nodes (ControlChannel).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -79,6 +80,8 @@ class PeerStatus final : public OwnerProbe {
     return memory_->slot(rank).excluded_by.load(std::memory_order_acquire) - 1;
   }
   bool IsExcludedForSilence(int rank) const { return ExcludedBy(rank) >= 0; }
+  // Returns what is 0 until another rank has excluded this one because it was silent.
+  const std::atomic<int32_t>& own_exclusion() const { return memory_->own_slot().excluded_by; }
   // Returns whether a rank of this node has found that rank of another node silent.
   bool WasFoundSilentHere(int rank) const {
     const int by = ExcludedBy(rank);

@@ -177,6 +177,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       has_rounds_(here_->consistency()->HasRounds()),
       may_be_excluded_(context.service != nullptr || members().survives_losses() ||
                        members().is_elastic()),
+      exclusion_(&context.rank->peers()->own_exclusion()),
       calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
   if (context.service == nullptr) return;
@@ -215,9 +216,7 @@ Status Table::Check(const Request& request, int64_t count) const {
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  const auto is_excluded = [this] {
-    return context_.rank->peers()->IsExcludedForSilence(members().rank());
-  };
+  const auto is_excluded = [this] { return exclusion_->load(std::memory_order_acquire) != 0; };
   // A rank that was suspended may find that the others continue without it, or have ended the
   // session.
   if (may_be_excluded_ || is_excluded()) {

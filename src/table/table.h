@@ -2,6 +2,7 @@
 // other workers, and runs the request on this node's shard or, by a DistributedCall, across nodes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -167,6 +168,7 @@ class Table {
   TableContext context_;
   bool has_rounds_;
   bool may_be_excluded_;
+  const std::atomic<int32_t>* exclusion_;  // as PeerStatus::own_exclusion; each call looks there
   bool calls_servers_;
   bool clips_gradients_;  // whether the updater has the option clipnorm
   bool may_exchange_changes_ = false;
