@@ -1,5 +1,6 @@
 // How a rank ends its part in a session: with all others, alone, or after an error.
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -62,19 +63,32 @@ Result<int32_t> Session::AgreeToLeave(int when, int64_t* step, Interrupt* interr
 
 int32_t Session::LeaveElastic() {
   const NodeMemory& memory = *context_->memory();
-  memory.own_slot().is_leaving.store(1);
+  std::atomic<uint32_t>& own = memory.own_slot().leaving;
   const std::vector<int> ended = context_->peers()->EndedRanks();
   bool any_others = false;
-  bool any_stay = false;
-  bool any_before = false;  // in rank order
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    if (rank == members_.rank() || std::binary_search(ended.begin(), ended.end(), rank)) continue;
-    any_others = true;
-    any_stay = any_stay || memory.slot(rank).is_leaving.load() == 0;
-    any_before = any_before || rank < members_.rank();
-  }
+  // Returns whether another rank stays: it was not told to end, or it has a lower number, so that
+  // it waits for this one.
+  const auto any_stays = [&] {
+    bool stays = false;
+    for (int rank = 0; rank < members_.size(); ++rank) {
+      if (rank == members_.rank() || std::binary_search(ended.begin(), ended.end(), rank)) continue;
+      any_others = true;
+      const uint32_t leaving = memory.slot(rank).leaving.load();
+      stays = stays || leaving == RankSlot::kStays ||
+              (leaving == RankSlot::kWasTold && rank < members_.rank());
+    }
+    return stays;
+  };
+  own.store(RankSlot::kWasTold);
+  const bool may_leave = any_stays();
   if (!any_others) return MV_LEAVE_LAST;
-  return any_stay || any_before ? MV_LEAVE_NOW : MV_LEAVE_NOT_NOW;
+  if (!may_leave) return MV_LEAVE_NOT_NOW;
+  // The other one may decide at the same time. Of all ranks that leave, the last to say so has
+  // still seen another one afterwards that had not, so one remains, which saves.
+  own.store(RankSlot::kLeaves);
+  if (any_stays()) return MV_LEAVE_NOW;
+  own.store(RankSlot::kWasTold);
+  return MV_LEAVE_NOT_NOW;
 }
 
 Status Session::Close(Interrupt* interrupt) {

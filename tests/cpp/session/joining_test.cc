@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <random>
+#include <thread>
 
 #include "memory/segment.h"
+#include "multiverso/constants.h"
 #include "support/elastic.h"
 
 namespace multiverso::testing {
@@ -62,6 +64,28 @@ TEST_F(Joining, GivesNoNumberTwice) {
   }
   EXPECT_EQ(sessions[0]->context()->peers()->EndedRanks().size(), 19U);
   EXPECT_TRUE(sessions[0]->context()->peers()->LostRanks().empty());
+}
+
+TEST_F(Joining, LetsOneOfAllRanksThatLeaveBeTheLast) {
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    const Sessions sessions = OpenElastic(3);
+    if (repetition == 0) {  // Two have decided to leave, and have not left when the third is told.
+      EXPECT_EQ(sessions[0]->LeaveElastic(), MV_LEAVE_NOW);
+      EXPECT_EQ(sessions[1]->LeaveElastic(), MV_LEAVE_NOW);
+      EXPECT_EQ(sessions[2]->LeaveElastic(), MV_LEAVE_NOT_NOW);
+    }
+    std::atomic<int> last{0};
+    OnAll(sessions, [&](Session* session) {
+      int32_t outcome = MV_LEAVE_NOT_NOW;
+      while (outcome == MV_LEAVE_NOT_NOW) {
+        outcome = session->LeaveElastic();
+        std::this_thread::yield();
+      }
+      last += outcome == MV_LEAVE_LAST ? 1 : 0;
+      session->Leave("told");
+    });
+    EXPECT_EQ(last, 1);
+  }
 }
 
 TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
