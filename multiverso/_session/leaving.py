@@ -322,7 +322,7 @@ def close(session: Session) -> None:
     failure: MultiversoError | None = None
     together = session.options.on_term == "leave" and not session.options.elastic
     if together and not session.departure.is_agreed:
-        # The call may stand in a `finally` block that an exception has entered.
+        # The program may make the call in a `finally` block, after an exception.
         in_flight = sys.exc_info()[1]
         if in_flight is not None and after_failure(session, in_flight) is not None:
             return

@@ -83,8 +83,8 @@ int32_t Session::LeaveElastic() {
   const bool may_leave = any_stays();
   if (!any_others) return MV_LEAVE_LAST;
   if (!may_leave) return MV_LEAVE_NOT_NOW;
-  // The other one may decide at the same time. Of all ranks that leave, the last to say so has
-  // still seen another one afterwards that had not, so one remains, which saves.
+  // Others may decide at the same time, so each rank says that it leaves, and then looks again. The
+  // last to say so still sees a rank that has not, so one rank always remains, which saves.
   own.store(RankSlot::kLeaves);
   if (any_stays()) return MV_LEAVE_NOW;
   own.store(RankSlot::kWasTold);
