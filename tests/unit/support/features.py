@@ -6,6 +6,7 @@ files, and how many other files know it.
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -231,6 +232,7 @@ def prices(root: Path = ROOT) -> list[Price]:
 
 
 if __name__ == "__main__":
-    print(f"{'feature':24}{'own files':>10}{'lines':>8}{'other files':>13}")
+    write = sys.stdout.write
+    write(f"{'feature':24}{'own files':>10}{'lines':>8}{'other files':>13}\n")
     for row in prices():
-        print(f"{row.name:24}{row.files:10}{row.lines:8}{row.asked:13}")
+        write(f"{row.name:24}{row.files:10}{row.lines:8}{row.asked:13}\n")
