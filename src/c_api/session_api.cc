@@ -62,8 +62,8 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
         "on_loss: a session can continue without a lost rank in async mode only: rounds need "
         "every worker");
   }
-  if (options->name != nullptr && std::strlen(options->name) >= sizeof(NodeControl::name)) {
-    return Status(Code::kValue, StrCat("name: expected at most ", sizeof(NodeControl::name) - 1,
+  if (options->name != nullptr && std::strlen(options->name) >= sizeof(AgreedOptions::name)) {
+    return Status(Code::kValue, StrCat("name: expected at most ", sizeof(AgreedOptions::name) - 1,
                                        " bytes, received '", options->name, "'"));
   }
   MV_RETURN_IF_NOT_OK(CheckRange("elastic", options->elastic, 0, 1, "0 or 1"));
@@ -95,6 +95,23 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
   }
   return CheckMilliseconds("peer_timeout_ms", options->peer_timeout_ms,
                            /*may_be_unlimited=*/false);
+}
+
+SessionOptions OptionsOf(const MV_SessionOptions& options) {
+  SessionOptions wanted;
+  wanted.role = static_cast<Role>(options.role);
+  wanted.mode.mode = static_cast<Mode>(options.mode);
+  if (options.mode == MV_MODE_STALE) wanted.mode.staleness = options.staleness;
+  wanted.on_loss = static_cast<OnLoss>(options.on_loss);
+  wanted.timeout = LimitOf(options.timeout_ms);
+  wanted.start_timeout = StartTimeoutOf(options);
+  wanted.peer_timeout = std::chrono::milliseconds(options.peer_timeout_ms);
+  wanted.is_elastic = options.elastic != 0;
+  wanted.saves_at_end = options.saves_at_end != 0;
+  wanted.on_term = options.on_term;
+  wanted.max_workers = options.max_workers;
+  if (options.name != nullptr) CopyText(wanted.name, options.name);
+  return wanted;
 }
 
 Result<std::unique_ptr<Transport>> OpenOver(Result<std::unique_ptr<Communicator>> communicator) {
@@ -160,19 +177,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     MV_RETURN_IF_NOT_OK(CheckNotForked());
     MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
-    SessionOptions wanted;
-    wanted.is_elastic = options->elastic != 0;
-    wanted.max_workers = options->max_workers;
-    wanted.on_term = options->on_term;
-    wanted.saves_at_end = options->saves_at_end != 0;
-    wanted.mode.mode = static_cast<Mode>(options->mode);
-    if (wanted.mode.mode == Mode::kStale) wanted.mode.staleness = options->staleness;
-    wanted.role = static_cast<Role>(options->role);
-    wanted.on_loss = static_cast<OnLoss>(options->on_loss);
-    if (options->name != nullptr) wanted.name = options->name;
-    wanted.timeout = LimitOf(options->timeout_ms);
-    wanted.start_timeout = StartTimeoutOf(*options);
-    wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
+    const SessionOptions wanted = OptionsOf(*options);
     const SessionOpening opening;
     if (options->join != nullptr) {
       if (!Segment::CanBeFound()) {

@@ -9,24 +9,12 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "multiverso/constants.h"
+#include "node/agreed_options.h"
 #include "shard/shard.h"
 
 namespace multiverso {
 
 class RoundService;
-
-// The mode of a session.
-enum class Mode : int32_t { kAsync = MV_MODE_ASYNC, kSync = MV_MODE_SYNC, kStale = MV_MODE_STALE };
-
-struct ModeOptions {
-  Mode mode = Mode::kAsync;
-  int64_t staleness = 0;  // in kStale: how many rounds a worker may be ahead of the slowest
-
-  // Returns whether adds are summed in rounds, whose sums all workers see at the same time.
-  // Tables, checkpoints and readers ask this instead of the mode.
-  bool sums_in_rounds() const { return mode == Mode::kSync; }
-};
 
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees the
 // call. In sync mode all workers must have made the same calls on the table before the sync point.

@@ -13,7 +13,7 @@ namespace multiverso {
 
 Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape,
                                  const Membership& members) {
-  const int workers = members.is_elastic() ? members.capacity() : members.num_workers();
+  const int workers = members.most_workers();
   if (options.mode == Mode::kAsync) return int64_t{0};
   if (options.mode == Mode::kStale) return WorkerClocks::BytesFor(workers);
   int64_t bytes = 0;

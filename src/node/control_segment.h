@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "memory/presence.h"
+#include "node/agreed_options.h"
 #include "node/exchange_slot.h"
 #include "node/flight_recorder.h"
 #include "node/request_log.h"
@@ -96,27 +97,21 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Observers, such as `multiverso top`, check the magic number and the sizes before they trust
   // other fields (NodeSnapshot). The magic number is written after all fields up to `started`.
-  static constexpr uint64_t kMagic = 0x3445444f4e2d564d;  // "MV-NODE4"
+  static constexpr uint64_t kMagic = 0x3545444f4e2d564d;  // "MV-NODE5"
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
   char version[32];   // of the library
   int32_t num_ranks;  // of the session
   int32_t num_nodes;
-  int32_t node;  // the index of this node
-  int32_t mode;  // an MV_MODE_ of the C API
-  int32_t survives_losses;
+  int32_t node;                     // the index of this node
   std::atomic<int32_t> first_lost;  // 1 more than the rank that was lost first; 0 if none is known
   int64_t started;                  // seconds since 1970 UTC
   uint64_t session;                 // Membership::session, which the tables also have (TableHeader)
-  char name[64];                    // of the session; empty if it has no readers
+  AgreedOptions options;
 
   // ---- Only of an elastic session
   int32_t initial_size;  // the ranks that opened it; 0 in a session that is not elastic
-  int32_t max_workers;   // at the same time; 0 for no bound
-  int64_t staleness;     // this, timeout_ms and peer_timeout_ms are as in Hello
-  int64_t timeout_ms;
-  int64_t peer_timeout_ms;
   char host[64];
   std::atomic<int32_t> joined;  // the ranks that have joined so far
   // Collective calls, numbered from 1, the opening of the session (CollectiveCall).

@@ -22,7 +22,7 @@ Result<FoundSession> FoundSession::Open(const std::string& path, bool is_writabl
   return FoundSession(std::move(segment.value()));
 }
 
-std::string FoundSession::name() const { return TextOf(control()->name); }
+std::string FoundSession::name() const { return TextOf(control()->options.name); }
 
 int FoundSession::RanksHere() const {
   return is_elastic() ? control()->joined.load(std::memory_order_acquire)

@@ -15,65 +15,17 @@
 namespace multiverso {
 namespace {
 
-Status MismatchOf(const char* what, const std::string& first, int rank, const std::string& other) {
-  return Status(Code::kMismatch, StrCat("the ranks differ in ", what, ": rank 0 has ", first,
-                                        ", rank ", rank, " has ", other));
-}
-
 Status CompareHellos(const Hello& first, const Hello& other, int rank) {
   if (std::strcmp(first.version, other.version) != 0 || first.abi != other.abi) {
-    return MismatchOf("the version of Multiverso", StrCat(first.version, " (ABI ", first.abi, ")"),
-                      rank, StrCat(other.version, " (ABI ", other.abi, ")"));
+    return Status(Code::kMismatch,
+                  StrCat("the ranks differ in the version of Multiverso: rank 0 has ",
+                         first.version, " (ABI ", first.abi, "), rank ", rank, " has ",
+                         other.version, " (ABI ", other.abi, ")"));
   }
-  if (first.mode != other.mode || first.staleness != other.staleness) {
-    return MismatchOf("the consistency mode", NameOfMode(first.mode, first.staleness), rank,
-                      NameOfMode(other.mode, other.staleness));
-  }
-  if (first.on_loss != other.on_loss) {
-    const auto name = [](const Hello& hello) { return hello.on_loss == 0 ? "fail" : "continue"; };
-    return MismatchOf("on_peer_lost", name(first), rank, name(other));
-  }
-  if (first.elastic != other.elastic) {
-    const auto name = [](const Hello& hello) { return hello.elastic == 0 ? "False" : "True"; };
-    return MismatchOf("elastic", name(first), rank, name(other));
-  }
-  if (first.on_term != other.on_term) {
-    const auto name = [](const Hello& hello) { return hello.on_term == 0 ? "end" : "leave"; };
-    return MismatchOf("on_term", name(first), rank, name(other));
-  }
-  if (first.saves_at_end != other.saves_at_end) {
-    const auto name = [](const Hello& hello) { return hello.saves_at_end == 0 ? "none" : "some"; };
-    return MismatchOf("checkpoints", name(first), rank, name(other));
-  }
-  if (first.timeout_ms != other.timeout_ms) {
-    return MismatchOf("timeout", MillisecondsText(first.timeout_ms), rank,
-                      MillisecondsText(other.timeout_ms));
-  }
-  if (first.start_timeout_ms != other.start_timeout_ms) {
-    return MismatchOf("start_timeout", MillisecondsText(first.start_timeout_ms), rank,
-                      MillisecondsText(other.start_timeout_ms));
-  }
-  if (std::strcmp(first.name, other.name) != 0) {
-    const auto quoted = [](const Hello& hello) { return StrCat("'", hello.name, "'"); };
-    return MismatchOf("name", quoted(first), rank, quoted(other));
-  }
-  if (first.peer_timeout_ms != other.peer_timeout_ms) {
-    return MismatchOf("peer_timeout", StrCat(first.peer_timeout_ms, " ms"), rank,
-                      StrCat(other.peer_timeout_ms, " ms"));
-  }
-  return Status::Ok();
+  return first.options.Compare("rank 0", other.options, StrCat("rank ", rank));
 }
 
 }  // namespace
-
-std::string MillisecondsText(int64_t milliseconds) {
-  return milliseconds == kNoLimit.count() ? "no limit" : StrCat(milliseconds, " ms");
-}
-
-std::string NameOfMode(int mode, int64_t staleness) {
-  if (mode == MV_MODE_ASYNC) return "async";
-  return mode == MV_MODE_SYNC ? "sync" : StrCat("staleness=", staleness);
-}
 
 Status DescribeThisPlace(Hello* hello, int rank) {
   CopyText(hello->host, HostName());
@@ -109,14 +61,6 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     members.session_ = first.session;
     MV_RETURN_IF_NOT_OK(CompareHellos(first, hello, static_cast<int>(i)));
     members.version_ = hello.version;
-    members.mode_ = hello.mode;
-    members.staleness_ = hello.staleness;
-    members.timeout_ = std::chrono::milliseconds(hello.timeout_ms);
-    members.name_ = hello.name;
-    if (hello.peer_timeout_ms > 0) {
-      members.peer_timeout_ = std::chrono::milliseconds(hello.peer_timeout_ms);
-    }
-    members.on_loss_ = hello.elastic != 0 ? OnLoss::kContinue : static_cast<OnLoss>(hello.on_loss);
     members.roles_.push_back(static_cast<Role>(hello.role));
     const auto inserted = node_of_domain.emplace(hello.memory_domain, members.num_nodes_);
     if (inserted.second) {
@@ -125,15 +69,15 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     }
     members.nodes_.push_back(inserted.first->second);
   }
+  members.options_ = first.options;
   members.initial_size_ = members.capacity();
-  if (first.elastic != 0) {
+  if (first.options.is_elastic) {
     if (members.spans_nodes()) {
       return Status(Code::kValue, StrCat("elastic: expected ranks of one machine, received ",
                                          members.num_nodes(), " nodes"));
     }
     // Ranks that join find the session by its name.
-    if (members.name_.empty()) members.name_ = StrCat("job-", first.pid);
-    members.max_workers_ = first.max_workers;
+    if (members.name().empty()) CopyText(members.options_.name, StrCat("job-", first.pid));
     members.MakeElastic();
   }
   for (int i = 0; i < members.capacity(); ++i) {
@@ -155,12 +99,9 @@ Membership Membership::OfJoiner(const ElasticSession& session, int rank) {
   Membership members;
   members.rank_ = rank;
   members.local_rank_ = rank;
-  members.on_loss_ = OnLoss::kContinue;
   members.version_ = session.version;
-  members.mode_ = session.mode;
-  members.name_ = session.name;
+  members.options_ = session.options;
   members.session_ = session.session;
-  members.peer_timeout_ = session.peer_timeout;
   members.num_nodes_ = 1;
   members.node_hosts_.push_back(session.host);
   members.initial_size_ = session.initial_size;
@@ -172,7 +113,8 @@ Membership Membership::OfJoiner(const ElasticSession& session, int rank) {
 }
 
 void Membership::MakeElastic() {
-  is_elastic_ = true;
+  options_.is_elastic = true;
+  options_.on_loss = OnLoss::kContinue;
   const auto capacity = static_cast<size_t>(std::max(kMaxElasticRanks, initial_size_));
   roles_.resize(capacity, Role::kAll);
   nodes_.resize(capacity, 0);

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "multiverso/constants.h"
+#include "node/agreed_options.h"
 
 namespace multiverso {
 
@@ -25,28 +25,14 @@ enum class Role : int32_t {
   kServer = MV_ROLE_SERVER
 };
 
-// Whether a session that has lost a rank fails or continues. The numbers are those of the C API
-// (MV_LOSS_FAILS, ...).
-enum class OnLoss : int32_t { kFail = MV_LOSS_FAILS, kContinue = MV_LOSS_CONTINUES };
-
 // The description of a joining rank. It is sent to all ranks.
 struct Hello {
   char version[32] = {};
   int32_t abi = 0;
-  int32_t mode = 0;     // an MV_MODE_ of the C API
-  int32_t role = 0;     // a Role
-  int32_t on_loss = 0;  // an OnLoss
-  int64_t staleness = 0;
-  int64_t timeout_ms = 0;
-  int64_t start_timeout_ms = 0;
-  int64_t peer_timeout_ms = 0;  // 0 for the default
-  uint64_t session = 0;         // a random number; that of rank 0 identifies the session
+  int32_t role = 0;      // a Role
+  uint64_t session = 0;  // a random number; that of rank 0 identifies the session
   int64_t pid = 0;
-  int32_t elastic = 0;           // whether ranks may join the session later
-  int32_t max_workers = 0;       // of an elastic session, at the same time; 0 for no bound
-  int32_t on_term = 0;           // an MV_TERM_ of the C API
-  int32_t saves_at_end = 0;      // whether ranks that leave together save before
-  char name[64] = {};            // of the session, for readers; empty if it has none
+  AgreedOptions options;
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory
 };
@@ -60,19 +46,12 @@ Status DescribeThisPlace(Hello* hello, int rank);
 // What a rank that joins an elastic session needs to know of it (NodeControl).
 struct ElasticSession {
   std::string version;
-  int mode = 0;
-  std::string name;
+  AgreedOptions options;
   uint64_t session = 0;
-  std::chrono::milliseconds peer_timeout{0};
   std::string host;
   int initial_size = 0;
   const std::atomic<int32_t>* joined = nullptr;  // outlives the membership
 };
-
-// Returns a timeout for messages, such as "500 ms".
-std::string MillisecondsText(int64_t milliseconds);
-// Returns the name of a consistency mode, MV_MODE_..., for messages.
-std::string NameOfMode(int mode, int64_t staleness);
 
 class Membership {
  public:
@@ -87,8 +66,7 @@ class Membership {
   // Counts the ranks of an elastic session from now on by this number, which outlives the object.
   void Follow(const std::atomic<int32_t>* joined) { joined_ = joined; }
 
-  bool is_elastic() const { return is_elastic_; }
-  int max_workers() const { return max_workers_; }
+  bool is_elastic() const { return options_.is_elastic; }
   // Returns the number of ranks with which the session was opened.
   int initial_size() const { return initial_size_; }
   // Returns the number of ranks that may ever take part, for which memory is laid out.
@@ -96,14 +74,16 @@ class Membership {
   int rank() const { return rank_; }
   // Returns the number of ranks that have joined so far, including those that were lost.
   int size() const {
-    if (!is_elastic_) return capacity();
+    if (!is_elastic()) return capacity();
     const int joined = joined_ == nullptr ? 0 : joined_->load(std::memory_order_acquire);
     return std::max(joined, initial_size_);
   }
   int worker_id() const { return worker_id(rank_); }
   int worker_id(int rank) const { return worker_ids_[static_cast<size_t>(rank)]; }
   int server_id() const { return server_ids_[static_cast<size_t>(rank_)]; }
-  int num_workers() const { return is_elastic_ ? size() : num_workers_; }
+  int num_workers() const { return is_elastic() ? size() : num_workers_; }
+  // Returns the most workers that may ever take part, for which memory is laid out.
+  int most_workers() const { return is_elastic() ? capacity() : num_workers_; }
   int num_servers() const { return num_servers_; }
   int master_rank() const { return master_rank_; }
   bool is_worker() const { return is_worker(rank_); }
@@ -115,23 +95,23 @@ class Membership {
   bool is_local(int rank) const { return node_of(rank) == node(); }
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
-  int mode() const { return mode_; }  // an MV_MODE_ of the C API
-  int64_t staleness() const { return staleness_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }  // of a call
+  // Returns the options on which the ranks agree. An elastic session always has a name.
+  const AgreedOptions& options() const { return options_; }
   // Returns the name by which readers find the session, or an empty text if it has none.
-  const std::string& name() const { return name_; }
+  std::string name() const { return options_.name; }
   // Returns a number that no other session has.
   uint64_t session() const { return session_; }
-  // Returns how long a rank may send no heartbeat before the others treat the rank as lost.
-  std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
+  std::chrono::milliseconds peer_timeout() const { return options_.peer_timeout; }
   // Returns whether the session continues without lost ranks.
-  bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
+  bool survives_losses() const { return options_.on_loss == OnLoss::kContinue; }
   bool spans_nodes() const { return num_nodes_ > 1; }
   // Return the ranks of this rank's node, in order (those of an elastic session also if they have
   // not joined yet), and this rank's index among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
-  int num_ranks_here() const { return is_elastic_ ? size() : static_cast<int>(node_ranks_.size()); }
+  int num_ranks_here() const {
+    return is_elastic() ? size() : static_cast<int>(node_ranks_.size());
+  }
   // Convert between the local rank and the session's rank of a rank of this node.
   int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
@@ -158,18 +138,11 @@ class Membership {
   void MakeElastic();
 
   int rank_ = 0;
-  bool is_elastic_ = false;
-  int max_workers_ = 0;
+  AgreedOptions options_;
   int initial_size_ = 0;
   const std::atomic<int32_t>* joined_ = nullptr;
-  OnLoss on_loss_ = OnLoss::kFail;
   std::string version_;  // of the library
-  int mode_ = 0;
-  int64_t staleness_ = 0;
-  std::chrono::milliseconds timeout_{0};
-  std::string name_;
   uint64_t session_ = 0;
-  std::chrono::milliseconds peer_timeout_{30000};
   std::vector<Role> roles_;
   std::vector<int> worker_ids_;  // by rank; -1 if the rank is not a worker
   std::vector<int> server_ids_;  // by rank; -1 if the rank is not a server

@@ -40,13 +40,11 @@ void NodeMemory::Join() const {
     control_->num_ranks = members_->capacity();
     control_->num_nodes = members_->num_nodes();
     control_->node = members_->node();
-    control_->mode = members_->mode();
-    control_->survives_losses = members_->survives_losses() ? 1 : 0;
     control_->started = std::chrono::duration_cast<std::chrono::seconds>(
                             std::chrono::system_clock::now().time_since_epoch())
                             .count();
     control_->session = members_->session();
-    CopyText(control_->name, members_->name());
+    control_->options = members_->options();
     if (members_->is_elastic()) StartElastic();
     control_->magic.store(NodeControl::kMagic, std::memory_order_release);
   }
@@ -55,10 +53,6 @@ void NodeMemory::Join() const {
 
 void NodeMemory::StartElastic() const {
   control_->initial_size = members_->initial_size();
-  control_->max_workers = members_->max_workers();
-  control_->staleness = members_->staleness();
-  control_->timeout_ms = members_->timeout().count();
-  control_->peer_timeout_ms = members_->peer_timeout().count();
   CopyText(control_->host, members_->host_of(members_->rank()));
   control_->joined.store(members_->initial_size());
   control_->calls.latest.store(uint64_t{1} << 32 | static_cast<uint32_t>(members_->initial_size()));

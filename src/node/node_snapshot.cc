@@ -154,7 +154,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
     }
   }
   const int64_t table = calls[0].table;
-  if (!awaited.empty() || control_->mode == MV_MODE_ASYNC || table < 0 ||
+  if (!awaited.empty() || control_->options.mode.mode == Mode::kAsync || table < 0 ||
       table >= FlightRecorder::kTables) {
     return awaited;
   }
@@ -166,6 +166,16 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
     if (may_be_awaited(other) && adds_of(other) < adds_of(rank)) awaited.push_back(other);
   }
   return awaited;
+}
+
+JsonObject NodeSnapshot::DescribeSession() const {
+  const AgreedOptions& options = control_->options;
+  JsonObject node;
+  node.Add("version", TextOf(control_->version)).Add("ranks", size()).Add("elastic", is_elastic());
+  node.Add("max_workers", options.max_workers).Add("nodes", control_->num_nodes);
+  node.Add("node", control_->node).Add("mode", static_cast<int>(options.mode.mode));
+  node.Add("continues", options.on_loss == OnLoss::kContinue).Add("started", control_->started);
+  return node;
 }
 
 JsonValue NodeSnapshot::Json() const {
@@ -219,14 +229,9 @@ JsonValue NodeSnapshot::Json() const {
     add_counts("waiting", &Traffic::waiting);
     return object.Take();
   };
-  JsonObject node;
-  node.Add("version", TextOf(control_->version)).Add("ranks", size()).Add("elastic", is_elastic());
-  node.Add("max_workers", control_->max_workers).Add("nodes", control_->num_nodes);
-  node.Add("node", control_->node).Add("mode", control_->mode);
-  node.Add("continues", control_->survives_losses != 0).Add("started", control_->started);
-  node.Add("nanoseconds", now)
-      .Add("session", control_->session)
-      .Add("name", TextOf(control_->name));
+  JsonObject node = DescribeSession();
+  node.Add("nanoseconds", now).Add("session", control_->session);
+  node.Add("name", TextOf(control_->options.name));
   node.Add("published", control_->published.load());
   const uint32_t saves = control_->num_checkpoints.load();
   node.Add("saved", saves == 0 ? JsonValue() : ToJson(TextOf(control_->checkpoints[saves % 2])));

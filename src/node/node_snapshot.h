@@ -41,6 +41,9 @@ class NodeSnapshot {
   // elastic session.
   int size() const;
 
+  // Returns what the ranks agreed on when the session was opened.
+  JsonObject DescribeSession() const;
+
   struct Call;
   std::vector<Call> CallsOf(int rank, int max_calls) const;
   std::string Describe(const Call& call) const;

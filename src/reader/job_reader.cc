@@ -58,7 +58,7 @@ std::string JobReader::EndReason() const {
   // The first rank that was lost is the reason. Others have lost it, or were ended after it.
   std::vector<int> ranks;
   const int first = control_->first_lost.load(std::memory_order_acquire) - 1;
-  if (control_->survives_losses == 0 && first >= 0 && first < control_->num_ranks) {
+  if (control_->options.on_loss == OnLoss::kFail && first >= 0 && first < control_->num_ranks) {
     ranks.push_back(first);
   }
   for (int i = 0; i < session_.RanksHere(); ++i) ranks.push_back(session_.RankOf(i));
@@ -99,8 +99,8 @@ Status JobReader::CheckRunning() {
     }
     has_ended_ = true;
   }
-  return Status(Code::kState,
-                StrCat("the session '", TextOf(control_->name), "' has ended: ", EndReason()));
+  return Status(Code::kState, StrCat("the session '", TextOf(control_->options.name),
+                                     "' has ended: ", EndReason()));
 }
 
 std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) const {
@@ -118,7 +118,7 @@ std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) c
   const ShardUser user{0, this, Request::kNoWorker, /*is_reader=*/true};
   const bool is_whole = header.rows.count() == header.spec.num_row;
   // In sync mode, only complete rounds may be read.
-  if (is_whole && !ModeOptions{static_cast<Mode>(control_->mode)}.sums_in_rounds()) {
+  if (is_whole && !control_->options.mode.sums_in_rounds()) {
     auto live = TableShard::MakeShard(header.spec, header.rows, header.num_workers, base, user);
     if (!live.ok()) return nullptr;
     view->live = std::move(live.value());
@@ -192,7 +192,7 @@ Result<std::string> JobReader::Json() {
     return object.Add("is_published", is_published).Take();
   };
   JsonObject job;
-  job.Add("name", TextOf(control_->name)).Add("version", published);
+  job.Add("name", TextOf(control_->options.name)).Add("version", published);
   job.Add("step", control_->steps[published % 2].load());
   return job.Add("tables", JsonList(tables_, describe)).Take().text;
 }
@@ -201,6 +201,35 @@ Status JobReader::NotThere(int64_t table, uint64_t version) const {
   // The version may have the table, if a later one is without it.
   if (version != 0 && version != control_->published.load()) return Status::Outdated();
   return Status(Code::kState, StrCat("table number ", table, " has been released"));
+}
+
+// Checks what a reader asks for. `rows` are those that this node has.
+static Status CheckRequest(const TableSpec& spec, RowRange rows, const Request& request,
+                           int64_t count) {
+  const bool is_allowed =
+      request.kind == RequestKind::kGet || request.kind == RequestKind::kGetRows ||
+      request.kind == RequestKind::kGetKeys || request.kind == RequestKind::kKeysOfRows;
+  if (!is_allowed || NeedsKeys(request.kind) != spec.is_hash()) {
+    return Status(Code::kValue, StrCat("a reader of ", spec.Describe(), " cannot run '",
+                                       NameOf(request.kind), "'"));
+  }
+  const int64_t element_bytes = ReturnsNumbers(request.kind) ? static_cast<int64_t>(sizeof(int64_t))
+                                                             : SizeOf(spec.value_type());
+  const bool has_ids = HasIds(request.kind);
+  const int64_t num_rows = has_ids ? request.num_ids : rows.count();
+  const int64_t columns = has_ids ? spec.bytes_per_id(request.kind) / element_bytes : spec.num_col;
+  int64_t expected = 0;
+  if (!CheckedMultiply(num_rows, columns, &expected) || count != expected) {
+    return Status(Code::kValue, StrCat("expected ", num_rows, " rows of ", columns,
+                                       " elements, received ", count, " elements"));
+  }
+  for (int64_t i = 0; has_ids && i < request.num_ids; ++i) {
+    if (rows.Contains(spec.RowOfId(request.kind, request.row_ids[i]))) continue;
+    return Status(Code::kIndex, StrCat(IsOfKeys(request.kind) ? "keys[" : "row_ids[", i,
+                                       "]: expected a row of this node, ", rows.first, " to ",
+                                       rows.end - 1, ", received ", request.row_ids[i]));
+  }
+  return Status::Ok();
 }
 
 Status JobReader::Run(int64_t table, uint64_t version, const Request& request, int64_t count,
@@ -212,39 +241,16 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   if (view == nullptr) return NotThere(table, version);
   if (version == 0 && view->header->is_released.load() != 0) return NotThere(table, version);
   TableHeader& header = *view->header;
-  const TableSpec& spec = header.spec;
-  const std::string where = StrCat("table '", TextOf(spec.name), "': ");
-  const bool is_allowed =
-      request.kind == RequestKind::kGet || request.kind == RequestKind::kGetRows ||
-      request.kind == RequestKind::kGetKeys || request.kind == RequestKind::kKeysOfRows;
-  if (!is_allowed || NeedsKeys(request.kind) != spec.is_hash()) {
-    return Status(Code::kValue, StrCat(where, "a reader of ", spec.Describe(), " cannot run '",
-                                       NameOf(request.kind), "'"));
-  }
   const RowRange rows = version == 0 ? header.rows : header.published_rows;
-  const int64_t element_bytes = ReturnsNumbers(request.kind) ? static_cast<int64_t>(sizeof(int64_t))
-                                                             : SizeOf(spec.value_type());
-  const bool has_ids = HasIds(request.kind);
-  const int64_t num_rows = has_ids ? request.num_ids : rows.count();
-  const int64_t columns = has_ids ? spec.bytes_per_id(request.kind) / element_bytes : spec.num_col;
-  int64_t expected = 0;
-  if (!CheckedMultiply(num_rows, columns, &expected) || count != expected) {
-    return Status(Code::kValue, StrCat(where, "expected ", num_rows, " rows of ", columns,
-                                       " elements, received ", count, " elements"));
-  }
-  for (int64_t i = 0; has_ids && i < request.num_ids; ++i) {
-    if (rows.Contains(spec.RowOfId(request.kind, request.row_ids[i]))) continue;
-    return Status(Code::kIndex, StrCat(where, IsOfKeys(request.kind) ? "keys[" : "row_ids[", i,
-                                       "]: expected a row of this node, ", rows.first, " to ",
-                                       rows.end - 1, ", received ", request.row_ids[i]));
-  }
+  const std::string where = StrCat("table '", TextOf(header.spec.name), "'");
+  MV_RETURN_IF_NOT_OK(CheckRequest(header.spec, rows, request, count).In(where));
   Progress progress;
   if (version == 0) {
     if (view->live == nullptr) {
       return Status(Code::kState,
-                    StrCat(where, "only its publications can be read, because it ",
-                           rows.count() == spec.num_row ? "belongs to a session in sync mode"
-                                                        : "lies on several nodes"));
+                    StrCat(where, ": only its publications can be read, because it ",
+                           rows.count() == header.spec.num_row ? "belongs to a session in sync mode"
+                                                               : "lies on several nodes"));
     }
     return view->live->Run(request, &progress, limit);
   }

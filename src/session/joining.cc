@@ -74,30 +74,19 @@ Status Joining::FindSession() {
 
 Status Joining::CheckOptions() const {
   const NodeControl& session = *control();
-  const auto differ = [](const char* what, const auto& theirs, const auto& mine) {
-    return Status(Code::kMismatch, StrCat("the ranks differ in ", what, ": the session has ",
-                                          theirs, ", this rank, which joins it, has ", mine));
-  };
   const std::string version = TextOf(session.version);
-  if (version != kVersion) return differ("the version of Multiverso", version, kVersion);
-  const int mode = static_cast<int>(options_.mode.mode);
-  if (session.mode != mode || session.staleness != options_.mode.staleness) {
-    return differ("the consistency mode", NameOfMode(session.mode, session.staleness),
-                  NameOfMode(mode, options_.mode.staleness));
+  if (version != kVersion) {
+    return Status(Code::kMismatch,
+                  StrCat("the ranks differ in the version of Multiverso: the session has ", version,
+                         ", this rank, which joins it, has ", kVersion));
   }
-  if (session.timeout_ms != options_.timeout.count()) {
-    return differ("timeout", MillisecondsText(session.timeout_ms),
-                  MillisecondsText(options_.timeout.count()));
-  }
-  if (session.peer_timeout_ms != options_.peer_timeout.count()) {
-    return differ("peer_timeout", StrCat(session.peer_timeout_ms, " ms"),
-                  StrCat(options_.peer_timeout.count(), " ms"));
-  }
-  const std::string name = TextOf(session.name);
-  if (!options_.name.empty() && options_.name != name) {
-    return differ("name", StrCat("'", name, "'"), StrCat("'", options_.name, "'"));
-  }
-  return Status::Ok();
+  // The other options of a joiner are its own, or follow from those of the session.
+  AgreedOptions mine = session.options;
+  mine.mode = options_.mode;
+  mine.timeout = options_.timeout;
+  mine.peer_timeout = options_.peer_timeout;
+  if (options_.name[0] != '\0') CopyText(mine.name, options_.name);
+  return session.options.Compare("the session", mine, "this rank, which joins it,");
 }
 
 Status Joining::TakeRank() {
@@ -109,23 +98,21 @@ Status Joining::TakeRank() {
   const int active = session_->CountAlive();
   if (active == 0)
     return Status(Code::kState, StrCat("the session '", name_or_pid_, "' has ended"));
-  if (session->max_workers > 0 && active >= session->max_workers) {
-    return Status(Code::kState,
-                  StrCat("the session '", TextOf(session->name), "' has no free place: it has ",
-                         active, " workers, the most that it may have"));
+  if (session->options.max_workers > 0 && active >= session->options.max_workers) {
+    return Status(Code::kState, StrCat("the session '", TextOf(session->options.name),
+                                       "' has no free place: it has ", active,
+                                       " workers, the most that it may have"));
   }
   const int rank = session->joined.load(std::memory_order_acquire);
   if (rank >= session->num_ranks) {
     return Status(Code::kState,
-                  StrCat("the session '", TextOf(session->name), "' has no free place: ", rank,
-                         " ranks have joined it since it began"));
+                  StrCat("the session '", TextOf(session->options.name),
+                         "' has no free place: ", rank, " ranks have joined it since it began"));
   }
   ElasticSession facts;
   facts.version = kVersion;
-  facts.mode = session->mode;
-  facts.name = TextOf(session->name);
+  facts.options = session->options;
   facts.session = session->session;
-  facts.peer_timeout = std::chrono::milliseconds(session->peer_timeout_ms);
   facts.host = TextOf(session->host);
   facts.initial_size = session->initial_size;
   facts.joined = &session->joined;

@@ -25,20 +25,8 @@
 
 namespace multiverso {
 
-struct SessionOptions {
-  ModeOptions mode;
+struct SessionOptions : AgreedOptions {
   Role role = Role::kAll;
-  OnLoss on_loss = OnLoss::kFail;
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // of a call
-  // Of waits for ranks of which nothing has been heard: in the opening, and at the end of the
-  // process.
-  std::chrono::milliseconds start_timeout = std::chrono::minutes(2);
-  std::chrono::milliseconds peer_timeout{30000};
-  std::string name;                       // by which readers find the session; empty for none
-  bool is_elastic = false;                // whether ranks may join later
-  int on_term = 0;                        // an MV_TERM_ of the C API
-  bool saves_at_end = false;              // whether ranks that leave together save before
-  int max_workers = 0;                    // of an elastic session, at the same time; 0 for no bound
   FileSystem* files = LocalFileSystem();  // for checkpoints
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 Hello WithShortTimeout() {
   Hello hello;
-  hello.peer_timeout_ms = 50;
+  hello.options.peer_timeout = std::chrono::milliseconds(50);
   return hello;
 }
 
@@ -51,7 +51,7 @@ TEST(FailureDetector, EndsTheWaitForASuspendedRank) {
 
 TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
   Hello hello = WithShortTimeout();
-  hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
+  hello.options.on_loss = OnLoss::kContinue;
   const RankContexts ranks(AllOf(2), 0, hello);
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
@@ -70,7 +70,7 @@ TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
 TEST(FailureDetector, FreesTheLockOfASuspendedRankIfLossesAreSurvived) {
   if (std::string(PlatformName()) != "linux") GTEST_SKIP() << "needs Linux";
   Hello hello = Surviving();
-  hello.peer_timeout_ms = 500;
+  hello.options.peer_timeout = std::chrono::milliseconds(500);
   const RankContexts ranks(AllOf(2), /*absent=*/1, hello);
   const Shared<RobustLock> lock;
   Child child([&] {

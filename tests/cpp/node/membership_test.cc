@@ -15,7 +15,7 @@ Hello HelloOf(Role role, const std::string& memory = "m0") {
   CopyText(hello.version, "1.2.3");
   hello.abi = 1;
   hello.role = static_cast<int32_t>(role);
-  hello.timeout_ms = 1000;
+  hello.options.timeout = std::chrono::seconds(1);
   CopyText(hello.host, "host of " + memory);
   CopyText(hello.memory_domain, memory);
   return hello;
@@ -95,19 +95,19 @@ TEST(Membership, RejectsDifferentVersionsAndNamesBoth) {
 
 TEST(Membership, RejectsDifferentOptionsAndNamesBoth) {
   Hello mode = HelloOf(Role::kAll);
-  mode.mode = 1;
+  mode.options.mode.mode = Mode::kSync;
   EXPECT_EQ(CommonErrorOf({HelloOf(Role::kAll), mode}).code(), Code::kMismatch);
   Hello abi = HelloOf(Role::kAll);
   abi.abi = 2;
   EXPECT_EQ(CommonErrorOf({HelloOf(Role::kAll), abi}).code(), Code::kMismatch);
   Hello timeout = HelloOf(Role::kAll);
-  timeout.timeout_ms = 2000;
+  timeout.options.timeout = std::chrono::seconds(2);
   EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), timeout}), Code::kMismatch,
                       "rank 0 has 1000 ms, rank 1 has 2000 ms"));
   Hello start = HelloOf(Role::kAll);
-  start.start_timeout_ms = kNoLimit.count();
+  start.options.start_timeout = kNoLimit;
   EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), start}), Code::kMismatch,
-                      "differ in start_timeout: rank 0 has 0 ms, rank 1 has no limit"));
+                      "differ in start_timeout: rank 0 has 120000 ms, rank 1 has no limit"));
 }
 
 TEST(Membership, RejectsHellosOfAnotherSize) {

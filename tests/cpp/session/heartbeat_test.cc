@@ -12,7 +12,7 @@ namespace {
 
 Hello HelloWithShortTimeout() {
   Hello hello;
-  hello.peer_timeout_ms = 50;
+  hello.options.peer_timeout = std::chrono::milliseconds(50);
   return hello;
 }
 

@@ -36,7 +36,7 @@ inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = He
 // Returns the properties of ranks whose session continues without lost ranks.
 inline Hello Surviving() {
   Hello hello;
-  hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
+  hello.options.on_loss = OnLoss::kContinue;
   return hello;
 }
 
