@@ -63,19 +63,16 @@ def only_groups_over_hosts_are_of_gloo_and_one_line_says_so():
     _tell_of_gloo.cache_clear()
     try:
         with process_group() as world:
-            chosen = {"here": [0, 1], "there": [2, 3], "over": [1, 2], "all": [0, 1, 2, 3]}
-            groups = {name: dist.new_group(ranks) for name, ranks in chosen.items()}
-            me = world.rank()
-            for name, ranks in chosen.items():
-                if me in ranks:
-                    is_ours = isinstance(groups[name], MultiversoGroup)
-                    assert is_ours == (name in ("here", "there")), name
-                    total = torch.full((3,), me + 1.0)
-                    dist.all_reduce(total, group=groups[name])
-                    assert total.tolist() == [sum(ranks) + len(ranks)] * 3
+            mesh = dist.init_device_mesh("cpu", (2, 2))
+            for group in (world, mesh.get_group(0), mesh.get_group(1)):
+                is_ours = isinstance(group, MultiversoGroup)
+                assert is_ours == (group is mesh.get_group(1))
+                total = torch.ones(3)
+                dist.all_reduce(total, group=group)
+                assert total.tolist() == [dist.get_world_size(group)] * 3
             assert dist.get_backend() == "multiverso"
             told = [line for line in lines if "through gloo" in line]
-            assert len(told) == (me in (0, 1)), lines  # the first ranks of such groups
+            assert len(told) == (world.rank() in (0, 1)), lines  # The first ranks of such groups.
     finally:
         logging.getLogger("multiverso").removeHandler(handler)
 
