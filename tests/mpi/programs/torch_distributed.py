@@ -114,29 +114,6 @@ def every_operation_combines_every_dtype():
 
 
 @case()
-def tensors_of_several_chunks_are_combined_and_copied():
-    with process_group() as group:
-        me, ranks = group.rank(), group.size()
-        for dtype in ("float32", "bfloat16"):
-            given = tensors_of_ranks(2, ranks, 2_300_003, dtype)
-            result = given[me].clone()
-            dist.all_reduce(result)
-            same(result, combined(given, "SUM"))
-        parts = [[of[: of.numel() // 2 + i] for i in range(ranks)] for of in given]
-        part = torch.empty_like(parts[me][me])
-        dist.reduce_scatter(part, parts[me], dist.ReduceOp.AVG)
-        same(part, combined([of[me] for of in parts], "AVG"))
-        found = [torch.empty_like(of) for of in given]
-        dist.all_gather(found, given[me])
-        for one, expected in zip(found, given, strict=True):
-            same(one, expected)
-        dist.broadcast(result, ranks - 1)
-        dist.broadcast(found[0], ranks - 1)
-        dist.broadcast(given[me], ranks - 1)
-        same(given[me], found[ranks - 1])
-
-
-@case()
 def a_result_may_share_memory_with_the_part_that_this_rank_sends_itself():
     with process_group() as group:
         me, ranks = group.rank(), group.size()
