@@ -5,8 +5,6 @@
     python benchmarks/collectives.py --json F --plot F.svg    every sample, and a chart
     mpirun -np 2 python benchmarks/collectives.py             the ranks of this job
 
-With MULTIVERSO_RANKS_PER_NODE=2, two ranks each act as a host of their own.
-
 Both backends make the same calls on the same tensors in the same processes, each with one thread.
 Samples alternate, because the speed of a machine drifts: ratios are comparable between runs and
 machines, times less so. A step is a forward and a backward pass of DistributedDataParallel, which

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from ctypes import byref, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiverso._native import arrays, capi
 from multiverso._native.dtypes import DTYPES
-from multiverso._native.library import complete, lib
+from multiverso._native.library import checked, complete, lib
+from multiverso._native.node_calls import read_description
 from multiverso.errors import StateError
 from multiverso.tables._changes import CELL
 from multiverso.tables._ids import as_ids
-
-if TYPE_CHECKING:
-    from multiverso.tables._view import View
 
 _FLOAT32: Final = np.dtype("float32")
 #: The elements in a block of MV_ReaderCompare.
@@ -63,8 +61,8 @@ class LiveTable:
 
     """
 
-    def __init__(self, view: View, raw: dict[str, Any]) -> None:
-        self._view = view
+    def __init__(self, handle: capi.MV_Reader, raw: dict[str, Any]) -> None:
+        self._handle = handle
         self._id: int = raw["id"]
         self.name: str = raw["name"]
         self.is_hash: bool = raw["kind"] == capi.MV_TABLE_HASH
@@ -142,7 +140,7 @@ class LiveTable:
         """Return the version to read, or 0 for the current values."""
         if self.is_live:
             return 0
-        if version := self._view.version:
+        if version := int(read_description(checked.MV_ReaderDescribe, self._handle)["version"]):
             return version
         msg = (
             f"table '{self.name}': the session has published nothing, and its current values "
@@ -157,7 +155,7 @@ class LiveTable:
         # The library counts in elements of a table, or in numbers.
         count = out.nbytes // 8 if out.dtype == CELL else out.size
         status = lib.MV_ReaderRun(
-            self._view._handle,
+            self._handle,
             self._id,
             version,
             operation,
@@ -186,7 +184,7 @@ class LiveTable:
         places, values = np.empty(room, np.uint16), np.empty(room, before.dtype)
         found = c_int64()
         status = lib.MV_ReaderCompare(
-            *(self._view._handle, self._id, version, code, first, before.size),
+            *(self._handle, self._id, version, code, first, before.size),
             arrays.address(before),
             *(arrays.address(array) if finds else None for array in (counts, places, values)),
             byref(found),
@@ -199,9 +197,7 @@ class LiveTable:
     def _memory(self, version: int) -> NDArray[Any] | None:
         """Return a read-only array where the session has the version, or None as `_copy` does."""
         values, keeper = c_void_p(), capi.MV_Memory()
-        status = lib.MV_ReaderMemory(
-            self._view._handle, self._id, version, byref(values), byref(keeper)
-        )
+        status = lib.MV_ReaderMemory(self._handle, self._id, version, byref(values), byref(keeper))
         if status == capi.MV_OUTDATED:
             return None
         complete(status)

@@ -154,7 +154,7 @@ class View:
         If several tables have the same name, the later ones are "NAME (table ID)".
         """
         described = by_name(self._describe()["tables"])
-        return {name: LiveTable(self, raw) for name, raw in described.items()}
+        return {name: LiveTable(self._handle, raw) for name, raw in described.items()}
 
     def wait(self, version: int | None = None, timeout: float = 120.0) -> int:
         """Wait until the session has published a version.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from multiverso.sync._row_gradients import RowGradients
 
 if TYPE_CHECKING:
     from multiverso.tables import Future
-    from multiverso.torch_ext._layer import TableLayer
 
 
 class Rows:
@@ -123,10 +122,21 @@ class Bags(NamedTuple):
         return torch.from_numpy(np.repeat(gradients.detach().numpy(), counts, axis=0))
 
 
+class Layer(Protocol):
+    """What a batch uses of its layer."""
+
+    padding_idx: int | None
+    _has_zero_padding: bool
+
+    def _rows_of(self, ids: torch.Tensor, is_training: bool) -> Rows: ...
+
+    def _collect(self, row_ids: torch.Tensor, gradients: torch.Tensor) -> None: ...
+
+
 class Batch:
     """One look-up of a layer, from which the layer collects the gradients of its rows."""
 
-    def __init__(self, layer: TableLayer, is_training: bool, bags: Bags | None = None) -> None:
+    def __init__(self, layer: Layer, is_training: bool, bags: Bags | None = None) -> None:
         self.layer = layer
         self.is_training = is_training
         self.bags = bags
@@ -148,7 +158,7 @@ class Batch:
 
 
 class _Collect(torch.autograd.Function):  # type: ignore[misc]
-    """Collects gradients, which `torch.func.grad` and `vmap` wrap everywhere but in a function."""
+    """Collects gradients, which `torch.func.grad` wraps everywhere but in a function."""
 
     @staticmethod
     def forward(gradients: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -158,10 +168,6 @@ class _Collect(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def setup_context(context: Any, inputs: Any, output: torch.Tensor) -> None:
         pass
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, gradients: Any, batch: Batch) -> Any:
-        return _Collect.apply(gradients.movedim(in_dims[0], 0), batch), None
 
 
 class LookUp(torch.autograd.Function):  # type: ignore[misc]
@@ -180,16 +186,6 @@ class LookUp(torch.autograd.Function):  # type: ignore[misc]
     def backward(context: Any, gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         _Collect.apply(gradients, context.batch)
         return context.zero(), None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, connection: Any, ids: Any, batch: Batch) -> Any:
-        if in_dims[0] is not None:
-            msg = (
-                "vmap: expected ids with a dimension more, received parameters of several layers, "
-                "whose rows are in several tables"
-            )
-            raise ValueError(msg)
-        return LookUp.apply(connection, ids.movedim(in_dims[1], 0), batch), 0
 
 
 class PlainLookUp(torch.autograd.Function):  # type: ignore[misc]

@@ -19,7 +19,7 @@ from multiverso.torch_ext._rows import Bags
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "layers_of", "prefetch"]
 
-_MODES: Final = ("mean", "sum", "max")
+_MODES: Final = ("mean", "sum")
 
 
 class Embedding(TableLayer):
@@ -94,7 +94,7 @@ class EmbeddingBag(TableLayer):
     table : MatrixTable or HashTable
         A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
         gradients, keys of a hash table get no row.
-    mode : {"mean", "sum", "max"}, optional
+    mode : {"mean", "sum"}, optional
         How the rows of a bag are combined.
     padding_idx : int, optional
         A row that bags leave out. In a matrix, negative numbers count from the end.
@@ -140,6 +140,12 @@ class EmbeddingBag(TableLayer):
         sparse: bool = False,
     ) -> None:
         super().__init__(table, padding_idx, max_norm, scale_grad_by_freq, sparse)
+        if mode == "max":
+            msg = (
+                "mode: expected 'mean' or 'sum', received 'max': get the rows with Embedding, and "
+                "use their max(dim=1), or torch.segment_reduce(rows, 'max', offsets=...)"
+            )
+            raise ValueError(msg)
         self.mode = choice(mode, "mode", _MODES)
         self.include_last_offset = flag(include_last_offset, "include_last_offset")
 
@@ -154,7 +160,7 @@ class EmbeddingBag(TableLayer):
         The arguments are those of `torch.nn.EmbeddingBag`: ids of shape (bags, n), or of one
         dimension with the `offsets` at which the bags begin; weights only with mode "sum".
         """
-        is_plain = per_sample_weights is None and self.padding_idx is None and self.mode != "max"
+        is_plain = per_sample_weights is None and self.padding_idx is None
         if is_plain and input.numel() and self._has_bags(input, offsets):
             # A copy, because programs may use the memory again before the backward pass.
             begins = None if offsets is None else offsets.clone()

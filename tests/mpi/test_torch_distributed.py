@@ -1,7 +1,8 @@
-"""The backend of torch.distributed: the cases of programs/torch_distributed.py."""
+"""The backend of torch.distributed: the cases of two files of programs."""
 
 import pytest
 import torch_distributed
+import torch_distributed_hosts
 from requirements import is_installed
 
 from case_jobs import CaseJobs, in_one_job, on_nodes, on_ranks
@@ -11,11 +12,12 @@ pytestmark = [
     pytest.mark.skipif(not is_installed("torch"), reason="needs PyTorch"),
 ]
 
-#: One host, two hosts with different numbers of ranks, and four, which exchange in another way and
-#: whose pairwise sum is not a sum from left to right.
-JOBS = on_ranks(1, 2, 4) | on_nodes((4, 3), (4, 1))
 
-TestGroups = CaseJobs(
-    torch_distributed,
-    in_one_job({name: {**options, "OMP_NUM_THREADS": "1"} for name, options in JOBS.items()}),
-).tests()
+def jobs(of):
+    """Return the options of jobs that run one after the other as layouts of one."""
+    return in_one_job({name: {**options, "OMP_NUM_THREADS": "1"} for name, options in of.items()})
+
+
+TestGroups = CaseJobs(torch_distributed, jobs(on_ranks(1, 2, 4))).tests()
+
+TestGroupsOverHosts = CaseJobs(torch_distributed_hosts, jobs(on_nodes((4, 2)))).tests()

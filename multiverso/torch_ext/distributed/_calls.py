@@ -13,7 +13,6 @@ from torch.distributed import ReduceOp
 
 from multiverso._native import capi
 from multiverso._native.library import checked, lib, undeclared
-from multiverso.torch_ext.distributed._rendezvous import Host
 
 #: The types that the library combines.
 DTYPES: Final = {
@@ -121,8 +120,6 @@ class Call:
         # The number of bytes of elements that the call copies without knowing their type.
         factor = 1 if op is not None else dtype.itemsize
         code = DTYPES[dtype] if op is not None else _BYTES
-        self.kind, self.dtype, self.op, self.root = kind, dtype, op, root
-        self.sent, self.received = sent, received
         raw = capi.MV_CollectiveCall(_STRUCT_SIZE, kind, op or 0, code, root)
         self._arrays = []
         for name, parts in (("sent", sent), ("received", received)):
@@ -139,21 +136,21 @@ class Call:
 
 
 class SharedMemory:
-    """The session of the ranks of a group that share memory.
+    """The session of the ranks of a group, whose name is that of its `job`.
 
     It is not the session that a program opens with `multiverso.init`.
     """
 
-    def __init__(self, host: Host, rank: int, timeout: timedelta) -> None:
+    def __init__(self, job: str, rank: int, size: int, timeout: timedelta) -> None:
         raw = capi.MV_SessionOptions()
         checked.MV_SessionOptionsInit(byref(raw))
         raw.timeout_ms = math.ceil(timeout.total_seconds() * 1000)
         raw.start_timeout_ms = raw.timeout_ms
         raw.peer_timeout_ms = min(raw.peer_timeout_ms, raw.timeout_ms)
-        if len(host.ranks) > 1:
+        if size > 1:
             raw.transport = capi.MV_TRANSPORT_LOCAL
-            raw.job_name = host.job.encode()
-            raw.job_rank, raw.job_size = host.ranks.index(rank), len(host.ranks)
+            raw.job_name = job.encode()
+            raw.job_rank, raw.job_size = rank, size
         self._handle = capi.MV_Session()
         checked.MV_SessionOpen(byref(raw), byref(self._handle))
 

@@ -1,15 +1,25 @@
 """Makes the group that PyTorch asks the backend for."""
 
+import functools
+import logging
 import sys
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
+import torch
+from torch import distributed
+
 from multiverso.torch_ext.distributed._group import MultiversoGroup
-from multiverso.torch_ext.distributed._rendezvous import find_hosts
+from multiverso.torch_ext.distributed._rendezvous import meet_ranks
+
+_log = logging.getLogger("multiverso")
 
 
-def create(options: Any) -> MultiversoGroup:
+def create(options: Any) -> Any:
     """Return the group that PyTorch asks a backend for. Waits for all ranks of the group.
+
+    If the ranks are on several hosts, it is a group of gloo.
 
     Parameters
     ----------
@@ -27,8 +37,36 @@ def create(options: Any) -> MultiversoGroup:
     _require_only_backend()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     store, rank, timeout = options.store, options.group_rank, options.timeout
-    hosts = find_hosts(store, rank, len(ranks), ranks[rank], timeout)
-    return MultiversoGroup(store, rank, ranks, hosts, timeout)
+    job, hosts = meet_ranks(store, rank, len(ranks), ranks[rank], timeout)
+    if hosts == 1:
+        return MultiversoGroup(store, rank, ranks, job, timeout)
+    if rank == 0:
+        _tell_of_gloo()
+    return _gloo_group(store, rank, len(ranks), timeout)
+
+
+@functools.cache  # A program makes many groups over the same hosts.
+def _tell_of_gloo() -> None:
+    _log.warning(
+        "the ranks of a process group are on several hosts, so its calls go through gloo; groups "
+        "whose ranks are on one host use shared memory"
+    )
+
+
+def _gloo_group(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """Return a group of PyTorch's own class, whose calls are those of gloo in every respect.
+
+    A subclass in Python would hold Python's lock in calls of gloo, whose threads wait for it.
+    """
+    gloo = distributed.ProcessGroupGloo(distributed.PrefixStore("gloo", store), rank, size, timeout)
+    if not hasattr(distributed.ProcessGroup, "_set_default_backend"):
+        return gloo  # An older PyTorch makes the group itself, for tensors on CPUs.
+    group = distributed.ProcessGroup(store, rank, size)
+    kind = distributed.ProcessGroup.BackendType.GLOO
+    group._set_default_backend(kind)
+    for device in ("cpu", "cuda"):
+        group._register_backend(torch.device(device), kind, gloo)
+    return group
 
 
 def _require_only_backend() -> None:

@@ -1,4 +1,4 @@
-"""A process group of torch.distributed whose ranks of a machine share memory."""
+"""A process group of torch.distributed whose ranks share the memory of a machine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from multiverso._native import capi
 from multiverso.torch_ext.distributed import _calls, _plans as plans
 from multiverso.torch_ext.distributed._arguments import is_sync, only, only_list, op_of, options
 from multiverso.torch_ext.distributed._calls import SharedMemory
-from multiverso.torch_ext.distributed._hosts import Hosts
 from multiverso.torch_ext.distributed._queue import CallQueue
-from multiverso.torch_ext.distributed._rendezvous import Host
 from multiverso.torch_ext.distributed._threads import OrderedThread
 from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Work
 
@@ -26,16 +24,15 @@ from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Work
 _OP_ARGUMENTS: Final = {int(op): c_int32(code) for op, code in _calls.OPS.items()}
 _DTYPE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in _calls.DTYPES.items()}
 
-#: The calls of the groups of this process that it has not left.
-_open: Final[weakref.WeakSet[SharedMemory | Hosts]] = weakref.WeakSet()
+#: The memory of the groups of this process that it has not left.
+_open: Final[weakref.WeakSet[SharedMemory]] = weakref.WeakSet()
 
 
 class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorch has no types.
-    """A group of ranks, of which those of a host share memory.
+    """A group of ranks that share memory.
 
-    Sums, copies and barriers are calls of a session of these ranks, with exchanges between hosts if
-    there are several. PyTorch sends what this class does not define to a group of gloo inside,
-    which connects two ranks when they first need it.
+    Sums, copies and barriers are calls of a session of these ranks. PyTorch sends what this class
+    does not define to a group of gloo inside, which connects two ranks when they first need it.
     """
 
     def __init__(
@@ -43,16 +40,13 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         store: distributed.Store,
         rank: int,
         ranks: list[int],
-        hosts: list[Host],
+        job: str,
         timeout: timedelta,
     ) -> None:
         super().__init__(rank, len(ranks))
         self._errors = ErrorsOfPyTorch(f"ranks {ranks}")
-        if len(hosts) == 1:
-            self._calls: SharedMemory | Hosts = SharedMemory(hosts[0], rank, timeout)
-        else:
-            self._calls = Hosts(store, rank, hosts, timeout)
-        _open.add(self._calls)
+        self._memory = SharedMemory(job, rank, len(ranks), timeout)
+        _open.add(self._memory)
         self._queue = CallQueue("multiverso-calls")
         self._seconds = timeout.total_seconds()
         self._gloo = _lazy_gloo(store, rank, len(ranks), timeout)
@@ -76,8 +70,8 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
     def _leave(self, reason: str) -> None:
         self._queue.require_no_call()
         self._queue.end(reason)
-        self._calls.leave(reason)
-        _open.discard(self._calls)
+        self._memory.leave(reason)
+        _open.discard(self._memory)
 
     def _require_ranks(self, what: str, tensors: Sequence[object]) -> None:
         if len(tensors) != self.size():
@@ -92,13 +86,12 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         if not _calls.can_use(tensor):
             return self._gloo.allreduce([tensor], options(distributed.AllreduceOptions, opts))
         op = op_of(opts)
-        calls = self._calls
-        if isinstance(calls, SharedMemory) and is_sync(opts) and tensor.is_contiguous():
+        if is_sync(opts) and tensor.is_contiguous():
             # Each look at an operation of PyTorch takes as long as half a sum of a small tensor.
             code, dtype = _OP_ARGUMENTS.get(int(op)), _DTYPE_ARGUMENTS.get(tensor.dtype)
             if code is not None and dtype is not None and _is_simple(code, tensor):
                 with self._errors:
-                    self._queue.run(lambda: calls.aggregate(code, dtype, tensor))
+                    self._queue.run(lambda: self._memory.aggregate(code, dtype, tensor))
                 return self._ended([tensor])
         return self._make([plans.reduction(tensor, self.size(), op)], [tensor], opts)
 
@@ -207,7 +200,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
 
     def _run(self, made: list[plans.Plan]) -> None:
         for plan in made:
-            self._calls.run(plan.call)
+            self._memory.run(plan.call)
         for plan in made:
             for step in plan.finish:
                 step()
@@ -224,8 +217,8 @@ def _is_simple(op: c_int32, tensor: Tensor) -> bool:
 @atexit.register
 def _leave_groups() -> None:
     """Leave the groups that the program has not destroyed, before Python ends their threads."""
-    for calls in list(_open):
-        calls.leave("its program ended without destroying the process group")
+    for memory in list(_open):
+        memory.leave("its program ended without destroying the process group")
     OrderedThread.join_all()
 
 

@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
 def reduction(tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
     """Combine a tensor over the ranks, in place."""
-    whole, finish = writable(tensor, keeps=True)
+    whole, finish = _writable(tensor, keeps=True)
     code = _code(op, whole, ranks, finish)
     call = Call(capi.MV_CALL_AGGREGATE, tensor.dtype, [], [span(whole)], code)
     return Plan(call, [whole], finish)
@@ -44,7 +44,7 @@ def reduction(tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
 
 def broadcast(tensor: torch.Tensor, root: int) -> Plan:
     """Copy a tensor of rank `root` to the others."""
-    whole, finish = writable(tensor, keeps=True)
+    whole, finish = _writable(tensor, keeps=True)
     call = Call(capi.MV_CALL_BROADCAST, tensor.dtype, [], [span(whole)], root=root)
     return Plan(call, [whole], finish)
 
@@ -53,7 +53,7 @@ def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
     """Copy the tensors of all ranks to `outputs`."""
     _require_dtype(tensor, outputs)
     source = tensor.contiguous()
-    wholes, finish = writables(outputs)
+    wholes, finish = _writables(outputs)
     call = Call(
         capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], [span(whole) for whole in wholes]
     )
@@ -63,9 +63,9 @@ def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
 def gather_into(output: torch.Tensor, tensor: torch.Tensor, ranks: int) -> Plan:
     """Copy the tensors of all ranks to the parts of one."""
     _require_dtype(tensor, [output])
-    require_size("output", output, tensor.numel() * ranks)
+    _require_size("output", output, tensor.numel() * ranks)
     source = tensor.contiguous()
-    whole, finish = writable(output)
+    whole, finish = _writable(output)
     call = Call(capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], spans(whole, ranks))
     return Plan(call, [source, whole], finish)
 
@@ -75,7 +75,7 @@ def scatter(output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Pl
     ranks = len(inputs)
     _require_dtype(output, inputs)
     sources = [tensor.contiguous() for tensor in inputs]
-    whole, finish = writable(output)
+    whole, finish = _writable(output)
     code = _code(op, whole, ranks, finish)
     sent = [span(source) for source in sources]
     call = Call(capi.MV_CALL_REDUCE_SCATTER, output.dtype, sent, [span(whole)], code)
@@ -85,9 +85,9 @@ def scatter(output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Pl
 def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
     """Combine the parts that the tensors of all ranks have for this one."""
     _require_dtype(output, [tensor])
-    require_size("input", tensor, output.numel() * ranks)
+    _require_size("input", tensor, output.numel() * ranks)
     source = tensor.contiguous()
-    whole, finish = writable(output)
+    whole, finish = _writable(output)
     code = _code(op, whole, ranks, finish)
     call = Call(
         capi.MV_CALL_REDUCE_SCATTER, output.dtype, spans(source, ranks), [span(whole)], code
@@ -99,7 +99,7 @@ def exchange(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) ->
     """Send a tensor to each rank, and receive one from each."""
     _require_dtype(outputs[0], [*outputs, *inputs])
     sources = [tensor.contiguous() for tensor in inputs]
-    wholes, finish = writables(outputs)
+    wholes, finish = _writables(outputs)
     sent, received = [span(source) for source in sources], [span(whole) for whole in wholes]
     call = Call(capi.MV_CALL_ALL_TO_ALL, outputs[0].dtype, sent, received)
     return Plan(call, [*sources, *wholes], finish)
@@ -118,7 +118,7 @@ def exchange_rows(
     """
     _require_dtype(output, [tensor])
     source = tensor.contiguous()
-    whole, finish = writable(output)
+    whole, finish = _writable(output)
     sent = spans_of_rows(source, _rows("input", tensor, ranks, input_rows))
     received = spans_of_rows(whole, _rows("output", output, ranks, output_rows))
     return Plan(
@@ -150,7 +150,7 @@ def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> S
     return rows
 
 
-def writable(
+def _writable(
     tensor: torch.Tensor, keeps: bool = False
 ) -> tuple[torch.Tensor, list[Callable[[], object]]]:
     """Return a contiguous tensor for the result, and what copies it to `tensor` if that is another.
@@ -164,23 +164,23 @@ def writable(
     return whole, [lambda: tensor.copy_(whole)]
 
 
-def writables(
+def _writables(
     tensors: Sequence[torch.Tensor],
 ) -> tuple[list[torch.Tensor], list[Callable[[], object]]]:
-    pairs = [writable(tensor) for tensor in tensors]
+    pairs = [_writable(tensor) for tensor in tensors]
     return [whole for whole, _ in pairs], [copy for _, finish in pairs for copy in finish]
 
 
 def _code(op: Any, whole: torch.Tensor, ranks: int, finish: list[Callable[[], object]]) -> int:
     """Return the code of an operation. An average of integers is a sum that `finish` divides."""
-    require_op(op, whole.dtype)
+    _require_op(op, whole.dtype)
     if OPS[op] == capi.MV_OP_MEAN and not whole.dtype.is_floating_point:
         finish.insert(0, lambda: whole.div_(ranks, rounding_mode="trunc"))
         return capi.MV_OP_SUM
     return OPS[op]
 
 
-def require_op(op: Any, dtype: torch.dtype) -> None:
+def _require_op(op: Any, dtype: torch.dtype) -> None:
     """Raise ValueError or TypeError unless an operation is for tensors of a dtype."""
     if op not in OPS:
         msg = f"op: expected one of {', '.join(known.name for known in OPS)}, received {op}"
@@ -202,7 +202,7 @@ def _require_dtype(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> None
             raise TypeError(msg)
 
 
-def require_size(what: str, tensor: torch.Tensor, count: int) -> None:
+def _require_size(what: str, tensor: torch.Tensor, count: int) -> None:
     if tensor.numel() != count:
         msg = f"{what}: expected {count} elements, received {tensor.numel()}"
         raise ValueError(msg)

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from torch import distributed
@@ -62,26 +61,10 @@ def _store_of_session(timeout: timedelta) -> distributed.Store:
     return distributed.TCPStore(host, int(found), is_master=False, timeout=timeout)
 
 
-class Host(NamedTuple):
-    """The ranks of a group that share memory with this one.
-
-    Attributes
-    ----------
-    job : str
-        A name for the session of these ranks, which no other group has.
-    ranks : list of int
-        Their ranks in the group, in order.
-
-    """
-
-    job: str
-    ranks: list[int]
-
-
-def find_hosts(
+def meet_ranks(
     store: distributed.Store, rank: int, size: int, global_rank: int, timeout: timedelta
-) -> list[Host]:
-    """Return the hosts of a group, in the order of their first ranks. Waits for all ranks.
+) -> tuple[str, int]:
+    """Return a name that no other group has, and the number of hosts. Waits for all ranks.
 
     Raises
     ------
@@ -98,11 +81,8 @@ def find_hosts(
         seconds = timeout.total_seconds()
         msg = f"multiverso: waited {seconds:g} s for ranks {late} of {size} to make the group"
         raise distributed.DistBackendError(msg) from error
-    hosts: dict[str, Host] = {}
-    for other, key in enumerate(keys):
-        job, _, place = store.get(key).decode().partition(" ")
-        hosts.setdefault(place, Host(job, [])).ranks.append(other)
-    return list(hosts.values())
+    names, places = zip(*[store.get(key).decode().split(" ", 1) for key in keys], strict=True)
+    return names[0], len(set(places))
 
 
 def _place(global_rank: int) -> str:

@@ -466,7 +466,7 @@ class TestEmbedding(EmbeddingTestCase):
                         np.testing.assert_array_equal(rows, table.get(ids.cpu().numpy()))
 
     def test_bags_match_pytorch(self):
-        for mode in ("sum", "mean", "max"):
+        for mode in ("sum", "mean"):
             for options in ({"mode": mode}, {"mode": mode, "padding_idx": 4}):
                 pair = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, **options)
                 with self.subTest(options):
