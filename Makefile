@@ -263,7 +263,7 @@ $(FRAMEWORKS)/%: EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,pools,
 $(FRAMEWORKS)/%: PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
                          'tensorflow-cpu==2.21.0' 'accelerate==1.15.0' 'lightning==2.6.6' \
                          'transformers==5.24.0'
-$(JAX)/%: EXTRAS := mpich,jax,keras,learn,examples,parquet,test
+$(JAX)/%: EXTRAS := mpich,jax,keras,learn,examples,test
 $(JAX)/%: PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
 
 # With a path instead of a finder of imports, a start of Python takes 20 ms instead of 55, and the tests
