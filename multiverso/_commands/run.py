@@ -105,9 +105,8 @@ def _fault(options: argparse.Namespace, cores: Cores) -> str | None:
         return f"--bind core: expected at most {len(cores.cpus)} ranks, received {options.np}"
     if options.tag and _uses_mpirun(options):
         return (
-            "--tag: expected no mpirun, which tags lines itself: 'mpirun --tag-output' (Open MPI) "
-            f"or 'mpirun -prepend-rank' (MPICH), -np {options.np} python -m multiverso "
-            f"{options.script}"
+            "--tag: expected no mpirun, which tags lines itself: mpirun --tag-output (with MPICH "
+            f"-prepend-rank) -np {options.np} python -m multiverso {options.script}"
         )
     if options.elastic is None:
         return "--respawn needs --elastic" if options.respawn else None

@@ -137,7 +137,7 @@ class TestRun(unittest.TestCase):
             (["--bind", "core", "--elastic", "1:4"], "expected neither --elastic nor mpirun"),
             (["--bind", "numa", "--mpi"], "expected neither --elastic nor mpirun"),
             (["--tag", "--mpi"], "--tag: expected no mpirun, which tags lines itself"),
-            (["--tag", "--mpirun", "x"], "'mpirun --tag-output' (Open MPI) or"),
+            (["--tag", "--mpirun", "x"], "mpirun --tag-output (with MPICH -prepend-rank) -np"),
             (["--bind", "core", "-np", "4096"], "ranks, received 4096"),
             (["-np", "2", "--max", "2"], "--max: expected no -np"),
         ):
