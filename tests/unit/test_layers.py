@@ -235,7 +235,7 @@ class TestTheTree(unittest.TestCase):
     def test_no_modules_import_each_other_in_a_cycle(self):
         graph = module_graph(ROOT / "multiverso")
         for module, imported in KNOWN_CYCLES:
-            graph[module].discard(imported)
+            graph.get(module, set()).discard(imported)
         self.assertEqual(cycles(graph), [])
 
     def test_source_files_are_found(self):
