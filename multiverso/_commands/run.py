@@ -15,6 +15,7 @@ from multiverso._commands._argument_types import integer, seconds, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import guard, processes, ranks
 from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
+from multiverso._native.reports import Reports
 
 
 def add_parser(commands: Any) -> None:
@@ -26,8 +27,7 @@ def add_parser(commands: Any) -> None:
         "script that uses MPI itself, --mpi starts mpirun, with the options that the MPI of this "
         "environment needs. Each rank starts as many threads as it has cores: OMP_NUM_THREADS and "
         "its like are set, unless you have set them. A rank that fails ends the job, with the exit "
-        "code and the traceback of the first one that failed by itself, or with those of mpirun. "
-        "With --restarts, a failed "
+        "code and the traceback of the first one that failed by itself. With --restarts, a failed "
         "job is restarted; its script resumes from the "
         "last checkpoint with mv.load(DIRECTORY, missing_ok=True). With --elastic, a rank that "
         "fails does not end the others, and processes can join later.",
@@ -204,11 +204,13 @@ def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -
 
     command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
     files = SharedFiles(lambda: processes.descendants(os.getpid()))
+    reports = Reports()
     with noted_signals() as received:
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(
             command,
-            env={**mpirun_environment(options.np), **share.variables},
+            env={**mpirun_environment(options.np), **share.variables, **reports.variables("")},
+            pass_fds=[reports.descriptor],
             start_new_session=True,
             # It is safe, because this process has one thread. At SIGTERM mpirun ends its ranks.
             preexec_fn=functools.partial(guard.end_with_parent, signal.SIGTERM),
@@ -224,7 +226,8 @@ def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -
     if received or process.returncode < 0:
         guard.end_descendants()
     files.remove()
-    return exit_code(process.returncode, received), bool(received)
+    code = ranks.explain_mpi_job(reports, process.returncode, _report, is_told=bool(received))
+    return exit_code(code, received), bool(received)
 
 
 def _tell(mpirun: subprocess.Popen[bytes], number: int) -> None:

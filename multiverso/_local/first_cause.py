@@ -50,7 +50,7 @@ def explain(states: Iterable[RankState], *, is_cause_known: bool) -> tuple[str, 
     failed = [(state.failure, state) for state in states if state.failure and state.failure.text]
     failed.sort(key=lambda each: each[0].order)
     first = first_own_failure(states)
-    shown = [state for _, state in failed if first and state.key == first.key]
+    shown = [state for _, state in failed if first and state.process == first.process]
     text = ""
     if not shown:
         own = [each for each in failed if each[1].own_failure]

@@ -135,43 +135,83 @@ class Processes:
 
     def failure(self, process: "subprocess.Popen[bytes]") -> Failure:
         """Return the end of a process that has failed, as the process has explained it."""
-        variables, state = self._started[process.pid][1], self.state(process)
-        # The variables have the rank before any session.
-        first = int(variables[RANK]) if NAME in variables else None
-        rank = first if state.rank is None else state.rank
-        name = f"process {process.pid}" if rank is None else f"rank {rank} (process {process.pid})"
-        own, lost = state.own_failure, state.loss
-        began = time.monotonic() if own is None else own.time
-        cause = lost.cause if lost and not own else None
-        return Failure(name, process.returncode, began, rank, cause)
+        variables = self._started[process.pid][1]
+        rank = int(variables[RANK]) if NAME in variables else None
+        return failure_of(self.state(process), process.pid, process.returncode, rank)
 
     def code_when_told(self, code: int, *, is_told: bool) -> int:
-        """Return the exit code of a job whose ranks may have been told to end by SIGTERM.
-
-        If they save then, 143 says that they have saved. The code of other programs is what shells
-        report when SIGTERM has ended them. `code` is that of the first cause, as in `subprocess`,
-        and `is_told` means that the launcher has passed SIGTERM on.
-        """
-        states = self._reports.states().values()
-        if not any(state.saves for state in states):
-            return -signal.SIGTERM if is_told else code
-        has_saved = any(state.has_saved for state in states)
-        # A signal may still end a rank that has saved.
-        if has_saved and code in (_TOLD_TO_END, -signal.SIGTERM, -signal.SIGKILL):
-            return _TOLD_TO_END
-        if code in (_TOLD_TO_END, -signal.SIGTERM):
-            return 1
-        # Ranks that leave an elastic session end with 0.
-        leave = is_told and any(state.elastic for state in states)
-        return _TOLD_TO_END if code == 0 and leave and has_saved else code
+        """Return the exit code of the job; see the function of this name."""
+        return code_when_told(code, self._reports.states().values(), is_told=is_told)
 
     def close(self, *, is_cause_known: bool = True) -> None:
         """Print what ranks have left to this process to print, and forget all reports."""
-        text, line = explain(self._reports.states().values(), is_cause_known=is_cause_known)
-        self._reports.close()
-        sys.stderr.write(text)
-        if line:
-            self.report(line)
+        _print_rest(self._reports, self.report, is_cause_known=is_cause_known)
+
+
+def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -> Failure:
+    """Return the end of a process, as it has explained it; `rank` is that before any session."""
+    rank = rank if state.rank is None else state.rank
+    name = f"process {pid}" if rank is None else f"rank {rank} (process {pid})"
+    own, lost = state.own_failure, state.loss
+    began = time.monotonic() if own is None else own.time
+    return Failure(name, code, began, rank, lost.cause if lost and not own else None)
+
+
+def code_when_told(code: int, states: Iterable[RankState], *, is_told: bool) -> int:
+    """Return the exit code of a job whose ranks may have been told to end by SIGTERM.
+
+    If they save then, 143 says that they have saved. The code of other programs is what shells
+    report when SIGTERM has ended them. `code` is that of the first cause, as in `subprocess`, and
+    `is_told` means that the launcher has passed SIGTERM on.
+    """
+    states = list(states)
+    if not any(state.saves for state in states):
+        return -signal.SIGTERM if is_told else code
+    has_saved = any(state.has_saved for state in states)
+    # A signal may still end a rank that has saved. mpirun has its number, or 128 more.
+    if has_saved and abs(code) % 128 in (signal.SIGTERM, signal.SIGKILL):
+        return _TOLD_TO_END
+    if code in (_TOLD_TO_END, -signal.SIGTERM):
+        return 1
+    # Ranks that leave an elastic session end with 0.
+    leave = is_told and any(state.elastic for state in states)
+    return _TOLD_TO_END if code == 0 and leave and has_saved else code
+
+
+def explain_mpi_job(
+    reports: Reports, code: int, report: Callable[[str], None], *, is_told: bool
+) -> int:
+    """Say why a job of mpirun has failed; return the code of the first cause, else that of mpirun.
+
+    Only a rank that has failed by itself, rather than by a signal, has reported its code.
+    """
+    states = reports.states().values()
+    failures = [
+        failure_of(state, state.failure.pid, state.failure.code)
+        for state in states
+        if state.failure is not None and state.failure.code is not None
+    ]
+    first = first_cause(failures) if failures else None
+    is_own = first is not None and first.cause is None
+    # If no rank ended with the code of mpirun, mpirun has named the rank that a signal ended.
+    is_known = is_own or code not in (0, *(failure.code for failure in failures))
+    if first is not None and (is_own or not code):
+        report(describe(first))
+        code = first.code
+    # If ranks have saved and none has failed, mpirun has a code of its own for what it ended.
+    if code and first is None and any(state.has_saved for state in states):
+        code = _TOLD_TO_END
+    code = code_when_told(code, states, is_told=is_told)
+    _print_rest(reports, report, is_cause_known=is_known)
+    return code
+
+
+def _print_rest(reports: Reports, report: Callable[[str], None], *, is_cause_known: bool) -> None:
+    text, line = explain(reports.states().values(), is_cause_known=is_cause_known)
+    reports.close()
+    sys.stderr.write(text)
+    if line:
+        report(line)
 
 
 def variables_of_job(size: int) -> list[dict[str, str]]:

@@ -9,7 +9,8 @@ a rank has reported is there after its death.
 A line is a JSON object with these entries:
 
 key : str
-    The process among those that the launcher has started.
+    The process among those that the launcher has started; empty under mpirun, where all ranks have
+    the same variables.
 pid, time : int, float
     The process, and when it reported, in seconds of the system's monotonic clock.
 event : str
@@ -69,6 +70,11 @@ class Report(NamedTuple):
     order: int = 0
 
     @property
+    def process(self) -> str:
+        """What is different for each process of the job."""
+        return self.key or str(self.pid)
+
+    @property
     def is_own_failure(self) -> bool:
         """Whether this rank left its session, or its program failed, by itself."""
         return self.event in ("left", "failed") and self.cause is None
@@ -78,7 +84,7 @@ class Report(NamedTuple):
 class RankState:
     """What a process of the job has reported until now, about its last session."""
 
-    key: str
+    process: str
     pid: int = 0
     rank: int | None = None
     #: "after" means a wanted end. A rank that left in another way has failed "in" its session.
@@ -259,7 +265,7 @@ def _states(descriptor: int) -> dict[str, RankState]:
     for order, line in enumerate(content.split(b"\n")[:-1]):
         with contextlib.suppress(ValueError, TypeError):  # Another program wrote it.
             report = Report(**{**json.loads(line), "order": order})
-            found.setdefault(report.key, RankState(report.key)).add(report)
+            found.setdefault(report.process, RankState(report.process)).add(report)
     return found
 
 
@@ -294,7 +300,7 @@ class Reports:
         return {VARIABLE: ":".join(map(str, place))}
 
     def states(self) -> dict[str, RankState]:
-        """Return what each process has reported, by its key."""
+        """Return what each process has reported, by its `Report.process`."""
         return _states(self.descriptor)
 
     def close(self) -> None:

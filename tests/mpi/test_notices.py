@@ -79,10 +79,10 @@ def test_a_job_saves_whatever_the_notice_ends(launcher, kind, end, mode, tmp_pat
     assert saved(folder) == 8 * [adds], result.output
 
 
-@pytest.mark.one_mpi
 @pytest.mark.parametrize(("end", "folder"), [("block", "none"), ("bare", "none"), ("bare", "file")])
-def test_143_means_saved(end, folder, tmp_path):
-    mpirun = launch.run_command(tmp_path, "--grace", "12", "--restarts", "1")
+@pytest.mark.parametrize("options", [[], ["--mpi"]], ids=["run", "run_mpi"])
+def test_143_means_saved(options, end, folder, tmp_path):
+    mpirun = launch.run_command(tmp_path, "--grace", "12", "--restarts", "1", *options)
     folder = folder if folder == "none" else str(tmp_path / folder)
     with launch.Job("notices.py", "fails", end, "async", folder, np=2, mpirun=mpirun) as job:
         job.wait_for("busy")

@@ -28,15 +28,6 @@ def run_command(request, tmp_path):
     return functools.partial(launch.run_command, tmp_path, *request.param)
 
 
-def check_told(result, run_command, signum=signal.SIGTERM):
-    """Check the exit code after a signal to the launcher; mpirun has its own after SIGTERM."""
-    result.check_clean()
-    if "--mpi" in run_command.args and signum == signal.SIGTERM:
-        assert result.returncode != 0, result.output
-    else:
-        assert result.returncode == 128 + signum, result.output
-
-
 def check_failed(result, how):
     result.check_clean()
     codes = {"exit": 3, "early": 3, "missing": 2, "raise": 1}
@@ -60,16 +51,15 @@ def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
 
 
-@pytest.mark.one_mpi
 @pytest.mark.parametrize("is_sync", [False, True])
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_rank_that_failed_first_decides_though_others_end_before_it(how, is_sync, tmp_path):
+def test_rank_that_failed_first_decides_though_others_end_before_it(how, is_sync, run_command):
     program = ("runs.py", "is_lost", how, str(is_sync))
-    mpirun = launch.run_command(tmp_path, "--tag")
-    result = launch.run(*program, np=4, mpirun=mpirun).check_clean()
+    options, tag = ([], "") if "--mpi" in run_command.args else (["--tag"], "[rank 1] ")
+    result = launch.run(*program, np=4, mpirun=run_command(*options)).check_clean()
     assert result.returncode == {"exit": 3, "raise": 1}[how], result.output
     assert result.output.count("Traceback") == (how == "raise")
-    assert ("[rank 1] ValueError: bad batch 17" in result.output) == (how == "raise")
+    assert (f"{tag}ValueError: bad batch 17" in result.output) == (how == "raise")
     assert "multiverso run: rank 1 (process " in result.output
     assert "3 more: PeerLostError of rank 1" in result.output
 
@@ -133,8 +123,8 @@ def test_interrupted_run_leaves_no_processes(signum, run_command):
     with launch.Job("runs.py", "sleeps", np=2, mpirun=run_command("--restarts", "2")) as job:
         job.wait_for("busy")
         job.signal(launch.RUNNER, signum)
-        result = job.finish()
-    check_told(result, run_command, signum)
+        result = job.finish().check_clean()
+    assert result.returncode == 128 + signum, result.output
     assert "restart" not in result.output
 
 
@@ -154,8 +144,8 @@ def test_ranks_that_ignore_sigterm_are_killed(run_command):
     with launch.Job("runs.py", "ignores_sigterm", np=2, mpirun=mpirun) as job:
         job.wait_for("busy")
         job.signal(launch.RUNNER, signal.SIGTERM)
-        result = job.finish()
-    check_told(result, run_command)
+        result = job.finish().check_clean()
+    assert result.returncode == 128 + signal.SIGTERM, result.output
 
 
 @pytest.mark.parametrize("killed", ["launcher", "guard"])
