@@ -25,6 +25,8 @@ RESULTS := build/results
 LIBRARY := multiverso/_lib/libmultiverso.so
 # The library with failpoints (src/base/failpoint.h), which some tests load instead.
 FAILPOINTS := $(BUILD)/libmultiverso_failpoints.so
+# The library with the files for macOS (cmake/posix.cmake), which tests marked `release` load.
+POSIX := $(BUILD)/libmultiverso_posix.so
 # Folders are prerequisites too, because removing a file changes only the time of its folder.
 CORE := CMakeLists.txt CMakePresets.json multiverso/_version.py \
         $(shell find src cmake -type d -o -name '*.cc' -o -name '*.h' -o -path 'cmake/*')
@@ -65,7 +67,7 @@ endif
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-release test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
-        test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
+        test-posix test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
@@ -73,10 +75,12 @@ help:
 	@echo '               or one of its parts, test-cpp and test-python'
 	@echo 'make test-all  these and tests of all else, once; the other parts are docs, test-slow,'
 	@echo '               test-openmpi and test-frameworks'
-	@echo 'make test-release  all tests in all environments that have what they need'
+	@echo 'make test-release  all tests in all environments that have what they need; its other parts'
+	@echo '               are test-posix, test-asan, test-tsan and fuzz'
 	@echo 'make test-unit the Python tests that need no MPI'
 	@echo 'make test-asan, make test-tsan, make fuzz'
 	@echo '               the C++ tests with sanitizers; FUZZ_RUNS=$(FUZZ_RUNS) mutated inputs'
+	@echo 'make test-posix  the C++ tests of the files for macOS'
 	@echo 'make docs      the documentation as a site, in build/docs'
 	@echo 'make lint      ruff, mypy and clang-format'
 	@echo 'make bench     compare tables and sync rounds with NumPy and MPI'
@@ -99,6 +103,7 @@ demo: compiler $(MPICH)/.created
 
 test: PARTS := test-cpp test-python
 test-all test-release: PARTS := test-cpp test-python docs test-slow test-openmpi test-frameworks
+test-release: PARTS += test-posix test-asan test-tsan fuzz
 test-all test-release: BEGIN := $(MAKE) --no-print-directory --keep-going requirements &
 # CI waits for test-all, so it runs each test once, and not in each environment that has what it needs.
 test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or keras_backend or docs"'
@@ -108,7 +113,7 @@ test test-all test-release:
 	  $(MAKE) --no-print-directory --keep-going $(filter-out test-cpp,$(PARTS)) $(SELECTION) || status=$$?; \
 	  $(PYTHON) tests/summary.py $@ $(RESULTS); exit $$status
 
-test-cpp: export GTEST_OUTPUT := xml:$(CURDIR)/$(RESULTS)/cpp/
+test-cpp test-posix test-asan test-tsan: export GTEST_OUTPUT = xml:$(CURDIR)/$(RESULTS)/$(@:test-%=%)/
 test-cpp: $(LIBRARY)
 	@! grep -q 'GoogleTest not found' $(BUILD)/configure.log || { $(GET_GOOGLETEST) }
 	$(call run,$(MPICH),cmake --build $(BUILD))
@@ -137,7 +142,7 @@ test-python: $(MPICH)/.installed \
 test-unit: $(MPICH)/.installed $(FAILPOINTS)
 	$(call run,$(MPICH),$(call pytest,unit,tests/unit))
 
-test-slow: $(MPICH)/.examples $(FAILPOINTS)
+test-slow: $(MPICH)/.examples $(FAILPOINTS) $(if $(AND),,$(POSIX))
 	$(call run,$(MPICH),$(call pytest,mpich-slow,-m "(slow or frameworks) $(AND)"))
 
 test-openmpi: OPTIONS := -m "not one_mpi and not frameworks $(AND)" tests/mpi tests/hosts tests/lua
@@ -153,6 +158,10 @@ test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m "keras_backend $(AND)" $(KERAS_TESTS)))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-m "keras_backend $(AND)" $(KERAS_TESTS)))
 	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m "frameworks $(AND)" $(IN_JAX)))
+
+test-posix: $(LIBRARY)
+	$(call run,$(MPICH),cmake --build $(BUILD) --target posix)
+	$(call run,$(MPICH),ctest --test-dir $(BUILD) -C posix -R ^posix_ --output-on-failure --parallel $(TEST_JOBS))
 
 test-asan: PRESET := address
 test-tsan: PRESET := thread
@@ -224,8 +233,8 @@ $(LIBRARY): $(CORE) | compiler $(MPICH)/.created
 	@$(call in,$(MPICH)) cmake --build $(BUILD) --target multiverso
 	@cp $(BUILD)/$(@F) $@.new && mv -f $@.new $@
 
-$(FAILPOINTS): $(LIBRARY)
-	@$(call in,$(MPICH)) cmake --build $(BUILD) --target multiverso_failpoints
+$(FAILPOINTS) $(POSIX): $(BUILD)/lib%.so: $(LIBRARY)
+	@$(call in,$(MPICH)) cmake --build $(BUILD) --target $*
 	@touch $@
 
 INSTALL_HINT := Debian, Ubuntu: apt install g++ make python3-venv; Fedora: dnf install gcc-c++ make python3; \
@@ -263,7 +272,7 @@ $(FRAMEWORKS)/%: EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,pools,
 $(FRAMEWORKS)/%: PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
                          'tensorflow-cpu==2.21.0' 'accelerate==1.15.0' 'lightning==2.6.6' \
                          'transformers==5.24.0'
-$(JAX)/%: EXTRAS := mpich,jax,keras,learn,examples,parquet,test
+$(JAX)/%: EXTRAS := mpich,jax,keras,learn,examples,test
 $(JAX)/%: PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
 
 # With a path instead of a finder of imports, a start of Python takes 20 ms instead of 55, and the tests

@@ -18,22 +18,24 @@ NOT_IN_TEST = (
     "examples, benchmarks and soak tests, installation, Lua, and the site."
 )
 NOT_IN_ALL = (
-    "`make test-release` also runs: Windows, the longest examples and benchmarks, and most tests "
-    "again with Open MPI, with other layouts of ranks, and with each backend of Keras."
+    "`make test-release` also runs: Windows, the files for macOS, the C++ tests with sanitizers, "
+    "fuzzing, the longest examples and benchmarks, and most tests again with Open MPI, with other "
+    "layouts of ranks, and with each backend of Keras."
 )
 
 
 def read(folder):
     """Return the counts of outcomes and the seconds of each row, and the skipped tests per reason.
 
-    A row is a folder of tests in one run. A reason counts tests that every run has skipped. A test
-    that skipped cases counts only if the runs share a reason: otherwise each case ran in some run.
+    A row is a folder of tests in one run, where a folder of files is a run of the C++ tests. A
+    reason counts tests that every run has skipped. A test that skipped cases counts only if the
+    runs share a reason: otherwise each case ran in some run.
     """
     rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
     for path in sorted(folder.rglob("*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
             names = (case.get("classname") or case.get("name")).split(".")
-            is_cpp = path.parent.name == "cpp"
+            is_cpp = path.parent != folder
             tests_folder = "tests/cpp" if is_cpp else "/".join(names[:2])
             test = (tests_folder, *names, case.get("name"))
             reasons = [_reason(child) for child in case.iter("skipped")]
@@ -44,7 +46,8 @@ def read(folder):
                 skipped[test].append(reasons)
             else:
                 passed.add(test)
-            row = rows["" if is_cpp else path.stem, tests_folder]
+            run = path.parent.name.removeprefix("cpp") if is_cpp else path.stem
+            row = rows[run, tests_folder]
             row[outcome] += 1
             row["seconds"] += float(case.get("time") or 0)
     skipped_everywhere = Counter()

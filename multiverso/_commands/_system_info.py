@@ -72,7 +72,7 @@ def mpi() -> dict[str, Any]:
     """Return vendor, version and library of the MPI that mpi4py finds, or ``error``."""
     probe = [sys.executable, "-m", "multiverso._commands._mpi_probe"]
     try:
-        trial = run_trial(probe, 1, _PROBE_TIMEOUT)
+        trial = run_trial(probe, _PROBE_TIMEOUT)
         found: dict[str, Any] = json.loads(trial.output.strip().rpartition("\n")[2])
     except OSError as error:
         return {"error": f"the process that loads MPI cannot be started: {error}"}
@@ -87,7 +87,7 @@ def launcher(mpirun: str | None = None) -> dict[str, Any]:
     try:
         path = mpirun or find_mpirun()
     except LauncherError as error:
-        return {"error": str(error), "is_missing": True}
+        return {"error": str(error.args[0]), "is_missing": True}
     try:
         vendor, version = mpirun_vendor(path)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,35 +1,28 @@
-"""Runs a command for a limited time, and kills all of its processes afterwards."""
+"""Runs a command for a limited time."""
 
 import contextlib
 import os
 import signal
 import subprocess
-import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from multiverso._mpi.launcher import without_rank
-from multiverso._mpi.mpirun import mpirun_environment
 
-#: Seconds for each step after a timeout: mpirun ends the job, its remaining processes are killed,
-#: and the pipes are read to their end.
-_GRACE: Final = 5.0
-
-#: The variable that marks all processes of a trial. Ranks are not in mpirun's process group.
-_MARK: Final = "MULTIVERSO_TRIAL"
+#: Seconds for each step after the limit: the command ends its processes at SIGTERM, and the pipes
+#: are read to their end after SIGKILL.
+_GRACE: Final = 8.0
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a command that has ended or was killed.
+    """The result of a command that has ended or was ended.
 
     Attributes
     ----------
     returncode : int or None
-        Exit code of the command; None if it was killed after its timeout.
+        Exit code of the command; None if it was ended at its limit.
     output, errors : str
         What its processes wrote to the standard output and the standard error.
 
@@ -40,9 +33,8 @@ class TrialResult:
     errors: str
 
 
-def run_trial(command: Sequence[str], num_ranks: int, timeout: float) -> TrialResult:
-    """Run a command that starts `num_ranks` ranks, for at most `timeout` seconds."""
-    trial_id = uuid.uuid4().hex
+def run_trial(command: Sequence[str], limit: float) -> TrialResult:
+    """Run a command for at most `limit` seconds, then end its process group."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -50,46 +42,24 @@ def run_trial(command: Sequence[str], num_ranks: int, timeout: float) -> TrialRe
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**without_rank(mpirun_environment(num_ranks)), _MARK: trial_id},
+        env=without_rank(os.environ),
         start_new_session=True,
     )
     try:
-        output, errors = process.communicate(timeout=timeout)
+        output, errors = process.communicate(timeout=limit)
         return TrialResult(process.returncode, output, errors)
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
+        pass
     finally:
-        _kill(process, f"{_MARK}={trial_id}")
+        # Also after Ctrl-C. The guard of `multiverso run` ends the ranks when this process ends.
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE)
     try:
         output, errors = process.communicate(timeout=_GRACE)
     except subprocess.TimeoutExpired:  # Another process holds the other end of a pipe.
         output = errors = ""
     return TrialResult(None, output, errors)
-
-
-def _kill(process: subprocess.Popen[str], mark: str) -> None:
-    """Kill all processes that have the variable `mark` ("NAME=VALUE"), until none is left."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + _GRACE
-    while (alive := _marked(mark)) and time.monotonic() < deadline:
-        for pid in alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        process.poll()
-        time.sleep(0.05)
-
-
-def _marked(mark: str) -> list[int]:
-    """Return the ids of the processes that have the variable `mark`; none without /proc."""
-    found = []
-    for entry in Path("/proc").glob("*"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found

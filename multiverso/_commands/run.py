@@ -15,7 +15,6 @@ from multiverso._commands._argument_types import integer, seconds, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
 from multiverso._local import guard, processes, ranks
 from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
-from multiverso._local.tagged_output import TaggedOutput
 from multiverso._native.reports import Reports
 
 
@@ -77,7 +76,10 @@ def add_parser(commands: Any) -> None:
         f"then they are killed ({guard.GRACE:g})",
     )
     parser.add_argument(
-        "--tag", action="store_true", help="begin each line that a rank prints with [rank N]"
+        "--tag",
+        action="store_true",
+        help="begin each line that a rank prints with [rank N]; without mpirun, which has own "
+        "options for this",
     )
     launcher = parser.add_mutually_exclusive_group()
     launcher.add_argument(
@@ -101,6 +103,11 @@ def _fault(options: argparse.Namespace, cores: Cores) -> str | None:
         return f"--bind {options.bind}: this system cannot bind processes"
     if options.bind == "core" and options.np > len(cores.cpus):
         return f"--bind core: expected at most {len(cores.cpus)} ranks, received {options.np}"
+    if options.tag and _uses_mpirun(options):
+        return (
+            "--tag: expected no mpirun, which tags lines itself: mpirun --tag-output (with MPICH "
+            f"-prepend-rank) -np {options.np} python -m multiverso {options.script}"
+        )
     if options.elastic is None:
         return "--respawn needs --elastic" if options.respawn else None
     if options.mpi or options.mpirun is not None:
@@ -192,37 +199,29 @@ def _spans_nodes(options: argparse.Namespace) -> bool:
 def _run_mpirun(program: list[str], share: Share, options: argparse.Namespace) -> tuple[int, bool]:
     """Return the exit code of one job, and whether a signal stopped it."""
     # These imports would delay the start of other jobs.
-    from multiverso._mpi.mpirun import mpirun_command, mpirun_environment, rank_tag
+    from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
     from multiverso._mpi.shared_files import SharedFiles
 
-    command = mpirun_command(
-        program, options.np, mpirun=options.mpirun, survive=options.survive, tags=options.tag
-    )
+    command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
     files = SharedFiles(lambda: processes.descendants(os.getpid()))
-    reports, output = Reports(), TaggedOutput()
-    pipes = [output.open() for _ in range(2 if options.tag else 0)]
+    reports = Reports()
     with noted_signals() as received:
         # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(
             command,
             env={**mpirun_environment(options.np), **share.variables, **reports.variables("")},
-            stdout=pipes[0] if pipes else None,
-            stderr=pipes[1] if pipes else None,
             pass_fds=[reports.descriptor],
             start_new_session=True,
             # It is safe, because this process has one thread. At SIGTERM mpirun ends its ranks.
             preexec_fn=functools.partial(guard.end_with_parent, signal.SIGTERM),
         )
-        for target, pipe in enumerate(pipes, start=1):
-            output.add(pipe, rank_tag, target)
         while process.poll() is None and not received:
             guard.reap([process.pid])
             files.look()
-            processes.await_end([process.pid], 0.2, output.descriptors)
-            output.copy()
+            processes.await_end([process.pid], 0.2)
         if received:
             _tell(process, received[0])
-        _await_end(process, output)
+        _await_end(process)
     # A signal may have ended mpirun, or mpirun a rank, before it could end what it had started.
     if received or process.returncode < 0:
         guard.end_descendants()
@@ -272,13 +271,12 @@ def _run_ranks(
     return exit_code(code, received), bool(received)
 
 
-def _await_end(process: subprocess.Popen[bytes], output: TaggedOutput) -> None:
+def _await_end(process: subprocess.Popen[bytes]) -> None:
     """Wait for the end of the job; end it by signals if it takes too long."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         end = time.monotonic() + guard.grace()
         while process.poll() is None and time.monotonic() < end:
-            processes.await_end([process.pid], 0.2, output.descriptors)
-            output.copy()
+            processes.await_end([process.pid], 0.2)
         if process.poll() is not None:
             break
         if guard.lost_launcher():
@@ -286,4 +284,3 @@ def _await_end(process: subprocess.Popen[bytes], output: TaggedOutput) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
     process.wait()
-    output.copy(is_last=True)

@@ -4,7 +4,6 @@ Only this module of the package knows the options of an mpirun, and the variable
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,9 +13,6 @@ from typing import Final
 
 from multiverso._mpi.communicator import INSTALL_MPI
 from multiverso.errors import LauncherError
-
-#: The tag of Open MPI.
-_OPEN_MPI_TAG: Final = re.compile(rb"^\[(\d+)\]<std(?:out|err)>: ")
 
 #: Seconds within which an mpirun must print its version.
 _VERSION_TIMEOUT: Final = 30.0
@@ -84,7 +80,6 @@ def mpirun_command(
     *,
     mpirun: str | None = None,
     survive: bool = False,
-    tags: bool = False,
 ) -> list[str]:
     """Return the command line that starts `ranks` processes of a command.
 
@@ -99,29 +94,17 @@ def mpirun_command(
     survive : bool, optional
         Whether the other ranks continue when a rank dies. The job's exit code then says nothing
         about the ranks: Open MPI returns 0, and a shell makes MPICH return 0.
-    tags : bool, optional
-        Whether each line begins with its rank. `rank_tag` is for the lines.
 
     """
     mpirun = mpirun or find_mpirun()
-    is_open_mpi = (survive or tags) and mpirun_vendor(mpirun)[0] == "Open MPI"
-    if tags:
-        options = ["--output", "rank"] if is_open_mpi else ["-prepend-pattern", "[rank %r] "]
-    else:
-        options = []
     if not survive:
-        return [mpirun, *options, "-np", str(ranks), *command]
-    if is_open_mpi:
-        return [mpirun, *options, "--enable-recovery", "-np", str(ranks), *command]
+        return [mpirun, "-np", str(ranks), *command]
+    if mpirun_vendor(mpirun)[0] == "Open MPI":
+        return [mpirun, "--enable-recovery", "-np", str(ranks), *command]
     # Even with -disable-auto-cleanup, mpirun kills all ranks when a signal kills a process that
     # mpirun has started. So mpirun starts a shell for each rank, and the shell ends normally.
     shell = ["sh", "-c", _SHELL_SCRIPT, *command]
-    return [mpirun, *options, "-disable-auto-cleanup", "-np", str(ranks), *shell]
-
-
-def rank_tag(line: bytes) -> bytes:
-    """Return a line of an mpirun with the same tag for all vendors, as in "[rank 1] text"."""
-    return _OPEN_MPI_TAG.sub(rb"[rank \1] ", line)
+    return [mpirun, "-disable-auto-cleanup", "-np", str(ranks), *shell]
 
 
 def mpirun_environment(ranks: int | None = None) -> dict[str, str]:

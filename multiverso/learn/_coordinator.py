@@ -5,7 +5,7 @@ import math
 import warnings
 from collections import deque
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from tqdm import tqdm
@@ -13,10 +13,8 @@ from tqdm import tqdm
 from multiverso.learn._history import History, write_json
 from multiverso.learn._messages import Orders, Report, share
 from multiverso.learn._replica import Passes, data_with, unpack, validation_replica
+from multiverso.learn._settings import Settings
 from multiverso.learn._tables import TrainingTables
-
-if TYPE_CHECKING:
-    from multiverso.learn.manager import MPIManager
 
 _log = logging.getLogger("multiverso")
 
@@ -32,7 +30,7 @@ class Coordinator:
     the master's copy of the model, for validation and callbacks.
     """
 
-    def __init__(self, settings: "MPIManager", own_passes: Passes | None, num_workers: int) -> None:
+    def __init__(self, settings: Settings, own_passes: Passes | None, num_workers: int) -> None:
         self._settings = settings
         self._num_workers = num_workers
         self._samples_per_epoch = data_with(settings, settings.train_list).count_data()

@@ -4,7 +4,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from multiverso._extras import BACKENDS, LEARN, needs
 from multiverso._native.arrays import native_order
 from multiverso.learn._input import InputError, as_input_error
+from multiverso.learn._settings import Settings
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data, length_of, mapped
 from multiverso.sync._table_copy import change_of
-
-if TYPE_CHECKING:
-    from multiverso.learn.manager import MPIManager
 
 with needs("the training of a model", **LEARN, **BACKENDS):
     import keras
@@ -98,7 +96,7 @@ class Replica:
         self.model.optimizer.learning_rate = value
 
 
-def data_with(settings: "MPIManager", files: Sequence[str]) -> Data:
+def data_with(settings: Settings, files: Sequence[str]) -> Data:
     """Return a copy of the data object of the settings, which reads `files`."""
     data = copy.copy(settings.data)
     data.set_file_names(files)
@@ -111,7 +109,7 @@ class Passes:
     `sample` is the first batch of the first pass, for which it is kept. Empty batches are left out.
     """
 
-    def __init__(self, settings: "MPIManager", files: Sequence[str]) -> None:
+    def __init__(self, settings: Settings, files: Sequence[str]) -> None:
         self._data = data_with(settings, files)
         self.sample, first = self._open()
         self._opened = [first]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 from multiverso import api
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
 from multiverso.learn._input import InputError, as_input_error
+from multiverso.learn._settings import Settings
 from multiverso.sync._weighted_merge import WeightedMerge
 from multiverso.tables import ArrayTable
 
 if TYPE_CHECKING:
     from multiverso.learn._replica import Replica  # It would import Keras.
-    from multiverso.learn.manager import MPIManager
 
 #: The number of checkpoints that a folder keeps.
 _KEEP: Final = 2
@@ -27,7 +27,7 @@ class TrainingTables:
     whole exchanges.
     """
 
-    def __init__(self, settings: "MPIManager", replica: "Replica") -> None:
+    def __init__(self, settings: Settings, replica: "Replica") -> None:
         self._settings = settings
         algo, dtype = settings.algo, replica.dtype
         weights, state = replica.weights.array, replica.state.array

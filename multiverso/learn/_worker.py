@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from multiverso.learn._history import ActivityTimer
 from multiverso.learn._messages import Orders, Report, Reports, share
 from multiverso.learn._replica import Batch, Passes, training_replica
+from multiverso.learn._settings import Settings
 from multiverso.learn._tables import TrainingTables
 from multiverso.learn.data import length_of
 from multiverso.sync._table_copy import change_of
 
 if TYPE_CHECKING:
     from multiverso.learn._coordinator import Coordinator
-    from multiverso.learn.manager import MPIManager
 
 Array = NDArray[Any]
 
@@ -37,7 +37,7 @@ class Worker:
     worker's previous exchange; in lock-step it is 0.
     """
 
-    def __init__(self, settings: "MPIManager", passes: Passes, num_workers: int) -> None:
+    def __init__(self, settings: Settings, passes: Passes, num_workers: int) -> None:
         self._algo, self._synchronous = settings.algo, settings.synchronous
         self._num_workers = num_workers
         self._passes = passes

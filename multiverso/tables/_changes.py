@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from multiverso.tables import _parquet
 
 if TYPE_CHECKING:
     from multiverso.tables._key_calls import KeyCalls
@@ -113,34 +110,3 @@ class Changes:
                 np.empty((0, self._table.num_col), self._table.value_dtype),
                 (removed[i : i + chunk]),
             )
-
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write what `read` would yield to a Parquet file, with the columns ``key`` and ``row``.
-
-        A key that has been removed has null in the column ``row``.
-
-        Parameters
-        ----------
-        path : path
-            The file, which is replaced when it is complete. After an error, make new changes: those
-            that were not written are not read again.
-
-        Raises
-        ------
-        ImportError
-            If pyarrow is not installed.
-        OSError
-            If the file cannot be written.
-        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `read`.
-
-        Examples
-        --------
-        >>> import multiverso as mv
-        >>> with mv.session():
-        ...     table = mv.HashTable(2, capacity=100)
-        ...     table.add([[1, 2]], keys=[7])
-        ...     table.changes().to_parquet("changes.parquet")  # doctest: +SKIP
-
-        """
-        _parquet.write(path, self._table.num_col, self._table.value_dtype, self.read())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from ctypes import POINTER, c_int64, cast
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +13,6 @@ from multiverso import _session, api
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
-from multiverso.tables import _parquet
 from multiverso.tables._changes import CELL, Changes
 from multiverso.tables._ids import as_ids
 from multiverso.tables._table import Table
@@ -22,12 +20,26 @@ from multiverso.tables._table import Table
 _run: Final = checked.MV_TableRun
 _ROWS_PER_STRIPE: Final = 512
 
+#: What to use instead of former methods.
+_FORMER: Final = {
+    "to_parquet": "write what items() yields with pyarrow, as the section on keys of "
+    "docs/embeddings.md shows",
+}
+
 
 class KeyCalls(Table):
     """A table with a row for each key, of which a subclass gets and changes the values."""
 
     __slots__ = ("_num_col",)
     _num_col: int
+
+    if not TYPE_CHECKING:  # A class with __getattr__ has all names for a type checker.
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to use instead of a former method."""
+            advice = f": {_FORMER[name]}" if name in _FORMER else ""
+            msg = f"{type(self).__name__!r} object has no attribute {name!r}{advice}"
+            raise AttributeError(msg, name=name, obj=self)
 
     @property
     def num_col(self) -> int:
@@ -133,30 +145,6 @@ class KeyCalls(Table):
             values = self.get(keys, insert=False)
             for i in range(0, len(keys), chunk):
                 yield keys[i : i + chunk], values[i : i + chunk]
-
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write the keys and their rows to a Parquet file, with the columns ``key`` and ``row``.
-
-        One worker calls it; in sync mode all do, each with a file of its own. It reads the table as
-        `items` does.
-
-        Parameters
-        ----------
-        path : path
-            The file, which is replaced when it is complete.
-
-        Raises
-        ------
-        ImportError
-            If pyarrow is not installed.
-        OSError
-            If the file cannot be written.
-        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `get`.
-
-        """
-        parts = ((keys, rows, None) for keys, rows in self.items())
-        _parquet.write(path, self.num_col, self.value_dtype, parts)
 
     def changes(self) -> Changes:
         """Return an object that reads what changes in the table, for a copy of it elsewhere."""

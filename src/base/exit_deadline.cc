@@ -71,7 +71,7 @@ void ExitDeadline::Run(std::chrono::milliseconds timeout) {
   const std::string error = StrCat(
       "multiverso: OperationTimeout: ", Describe(std::chrono::duration<double>(timeout).count()),
       LimitAdvice(kStartTimeoutOption),
-      ". If all ranks print this, MPI cannot connect them: `multiverso doctor` looks for the "
+      ". If all ranks print this, MPI cannot connect them: `multiverso doctor --mpi` looks for the "
       "reason. This process ends\n");
   std::fputs(error.c_str(), stderr);
   std::this_thread::sleep_for(kGrace);

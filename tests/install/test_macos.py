@@ -12,7 +12,7 @@ from programs import output_of
 
 from multiverso._native import capi
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 ROOT = Path(__file__).resolve().parents[2]
 CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")

@@ -19,7 +19,8 @@ USED = {"MULTIVERSO_LIBRARY": str(LIBRARY)}
 
 pytestmark = [
     pytest.mark.one_mpi,
-    pytest.mark.skipif(not LIBRARY.exists(), reason=f"needs {LIBRARY}, which make test-cpp builds"),
+    pytest.mark.release,
+    pytest.mark.skipif(not LIBRARY.exists(), reason=f"needs {LIBRARY}: make test-posix"),
 ]
 
 TestTables = CaseJobs(semantics, on_ranks(4, **USED)).tests()

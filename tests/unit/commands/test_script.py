@@ -136,6 +136,8 @@ class TestRun(unittest.TestCase):
             (["--max", "1", "--elastic", "2:4"], "--max: expected 2 to 4 ranks with --elastic"),
             (["--bind", "core", "--elastic", "1:4"], "expected neither --elastic nor mpirun"),
             (["--bind", "numa", "--mpi"], "expected neither --elastic nor mpirun"),
+            (["--tag", "--mpi"], "--tag: expected no mpirun, which tags lines itself"),
+            (["--tag", "--mpirun", "x"], "mpirun --tag-output (with MPICH -prepend-rank) -np"),
             (["--bind", "core", "-np", "4096"], "ranks, received 4096"),
             (["-np", "2", "--max", "2"], "--max: expected no -np"),
         ):

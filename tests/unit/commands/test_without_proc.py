@@ -54,8 +54,7 @@ def test_info_has_the_memory(capsys):
 
 
 def test_trial_that_ignores_the_end_is_killed(monkeypatch):
-    monkeypatch.setattr(_trial, "_marked", lambda mark: [])
     monkeypatch.setattr(_trial, "_GRACE", 1.0)
     command = ["sh", "-c", "trap '' TERM; echo ready; sleep 1000"]
     # Its output can be read to the end only if none of its processes still runs.
-    assert _trial.run_trial(command, 1, 2.0) == _trial.TrialResult(None, "ready\n", "")
+    assert _trial.run_trial(command, 2.0) == _trial.TrialResult(None, "ready\n", "")

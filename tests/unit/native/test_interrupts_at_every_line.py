@@ -309,7 +309,6 @@ SPECIAL = ("__iter__", "__len__", "__contains__", "__enter__", "__exit__")
 #: Public names that no case calls, and why.
 EXCEPTIONS = {
     "spawn": "starts processes; it is a program of its own, which ends them",
-    "HashTable.to_parquet": "reads as items does, and needs pyarrow",
     "Checkpoint.read_keys": "as Checkpoint.read",
     "Checkpoint.read_row_state": "as Checkpoint.read",
     "assign_device": "asks frameworks, and takes nothing over",

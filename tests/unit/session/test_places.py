@@ -79,7 +79,6 @@ CALLS = {
     "load": in_session(lambda table, place: mv.load(place, missing_ok=True)),
     "table.save": in_session(lambda table, place: table.save(place)),
     "table.load": in_session(lambda table, place: table.load(place, missing_ok=True)),
-    "to_parquet": in_session(lambda table, place: table.to_parquet(place)),
     "ArrayTable": in_session(lambda table, place: mv.ArrayTable(1, backing=place)),
     "MatrixTable": in_session(lambda table, place: mv.MatrixTable(1, 1, backing=place)),
     "HashTable": in_session(lambda table, place: mv.HashTable(1, capacity=9, backing=place)),

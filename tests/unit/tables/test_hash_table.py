@@ -40,6 +40,12 @@ class TestArguments(SessionTestCase):
                 mv.HashTableHandler(columns, 10)
         self.assertEqual(len(mv.HashTableHandler(1, 10)), 0)  # the session is usable
 
+    def test_former_method_names_what_to_use(self):
+        table = mv.HashTable(1, capacity=10)
+        with self.assertRaisesRegex(AttributeError, r"'to_parquet': write what items\(\) yields"):
+            table.to_parquet("rows.parquet")
+        self.assertFalse(hasattr(table, "to_parquets"))
+
     def test_capacity_may_be_a_size(self):
         for capacity, keys in (("4KB", 1000), ("4KiB", 1024), ("0.004 MB", 1000)):
             table = mv.HashTableHandler(1, capacity)
