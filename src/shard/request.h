@@ -190,8 +190,7 @@ struct Request : RequestFields {
   // Of kExchange. `delta` and `out` are then the last values of the whole table, even if the
   // request is for a range.
   const TensorList* tensors = nullptr;
-  double scale = 1;          // of kExchange, by which deltas are multiplied before they are added
-  int64_t* since = nullptr;  // of kExchange: the version of the last values (ExchangeChanges)
+  double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
   // Whether other nodes may round the values that they return (TableSpec::wire).
   bool may_round = false;
   ChangeId change;

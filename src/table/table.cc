@@ -9,7 +9,6 @@
 #include "base/compiler.h"
 #include "base/text.h"
 #include "shard/keyed_shard.h"
-#include "table/changed_exchange.h"
 #include "table/distributed_call.h"
 
 namespace multiverso {
@@ -181,25 +180,6 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
   if (context.service == nullptr) return;
-  // Listing the changes of a small table would take longer than transferring it.
-  constexpr int64_t kMinRemoteBytes = int64_t{1} << 20;
-  const int64_t remote_rows = spec().num_row - partition().node_rows().count();
-  may_exchange_changes_ =
-      MayExchangeChanges(spec()) &&
-      remote_rows * spec().num_col * SizeOf(spec().value_type()) >= kMinRemoteBytes;
-  // The updater must be told of all values that a worker gets (Updater::NoteGet).
-  if (calls_servers_ && !shard()->updater().notes_gets()) {
-    last_get_ = std::make_unique<LastGet>(
-        spec(), partition().node_rows(),
-        [this](int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit) {
-          return ListChanges(since, rows, limit);
-        },
-        [this](const std::vector<RowRange>& rows, void* out, const WaitLimit& limit) {
-          Request get = Request::Get(out);
-          get.may_round = true;
-          return RunOnRows(get, rows, limit);
-        });
-  }
   if (spec().is_lazy()) {
     touch_ = std::make_unique<SpanningTouch>(here_.get(), context.service, context.rank);
   }
@@ -267,23 +247,6 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));
     // Other nodes apply the change after as many rounds as this node.
     distributed.rounds = consistency()->rounds_applied();
-  }
-  const bool is_whole_get =
-      request.kind == RequestKind::kGet && request.count == Request::kWholeShard;
-  // The values that LastGet keeps may have been rounded.
-  const bool may_be_kept = request.may_round || spec().wire_format() == WireFormat::kFloat32;
-  if (is_whole_get && may_be_kept && last_get_ != nullptr) {
-    return last_get_->Run(request.out, limit);
-  }
-  if (request.since != nullptr && may_exchange_changes_) {
-    return ExchangeChanges(
-        spec(), request,
-        [&](int64_t since, std::vector<RowRange>* rows) {
-          return ListChangesNow(since, /*rounds=*/0, rows, limit);
-        },
-        [&](const Request& part, const std::vector<RowRange>& rows) {
-          return RunOnRows(part, rows, limit);
-        });
   }
   std::vector<RowRange> rows;  // empty for all rows
   if (request.IsPart()) {
