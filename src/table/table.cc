@@ -62,7 +62,7 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
                                      spec.num_row - 1, ", received ", row_ids[position]));
 }
 
-// CheckSlowly and RunOnServers are not inlined, to keep Check and Run short.
+// Not inlined, to keep Check short.
 MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   if (request.kind == RequestKind::kSetHyper) {
@@ -92,14 +92,6 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
   return Status(Code::kValue, StrCat(table.Where(call),
                                      ": expected the same memory for delta and result, or "
                                      "separate memory, received memory that overlaps"));
-}
-
-// Passes a request for servers of several nodes to the mode.
-MV_NOINLINE Status RunOnServers(Table* table, const Request& request, Progress* progress,
-                                const WaitLimit& limit) {
-  Request rounded = request;
-  rounded.may_round = true;
-  return table->consistency()->Run(rounded, progress, limit);
 }
 
 // Runs a request for keys in sync mode: finds the rows of the keys, and runs a request for these
@@ -210,11 +202,7 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
 }
 
 Status Table::RunHere(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (request.IsPeek() && !EveryGetIsCollective()) {
-    Request peek = request;
-    peek.may_round = true;
-    return RunWithoutMode(peek, limit);
-  }
+  if (request.IsPeek() && !EveryGetIsCollective()) return RunWithoutMode(request, limit);
   if (NeedsKeys(request.kind)) {
     const bool is_of_values = IsAdd(request.kind) || request.kind == RequestKind::kFetchKeys ||
                               request.kind == RequestKind::kGetKeys;
@@ -227,9 +215,8 @@ Status Table::RunHere(const Request& request, Progress* progress, const WaitLimi
     if (context_.mode.sums_in_rounds()) return RunPartInRound(request, progress, limit);
   }
   if (request.kind == RequestKind::kSetHyper) return RunWithoutMode(request, limit);
-  if (calls_servers_) return RunOnServers(this, request, progress, limit);
   // In sync mode over several nodes, the rows of an add must exist before it is staged.
-  if (touch_ != nullptr && IsAdd(request.kind) && progress->phase == 0) {
+  if (touch_ != nullptr && !calls_servers_ && IsAdd(request.kind) && progress->phase == 0) {
     const bool may_wait = limit.slice_end > Clock::now();
     MV_RETURN_IF_NOT_OK(touch_->Touch(request, may_wait, limit));
   }

@@ -169,7 +169,7 @@ class Table {
   bool may_be_excluded_;
   const std::atomic<int32_t>* exclusion_;  // as PeerStatus::own_exclusion; each call looks there
   bool calls_servers_;
-  bool clips_gradients_;  // whether the updater has the option clipnorm
+  bool clips_gradients_;                  // whether the updater has the option clipnorm
   std::unique_ptr<SpanningTouch> touch_;  // null unless the table has lazy rows on several nodes
   WithoutMode without_mode_{this};
 };
