@@ -254,7 +254,7 @@ def adds_of_tables_in_async_mode_have_no_wire_format():
 
 @case(staleness=2)
 def bounded_staleness_loses_nothing():
-    check_refusal("staleness=2")
+    check_refusal("with staleness")
     rng = np.random.default_rng((SEED, mv.rank()))
     array, learned = np.zeros(100_000, np.float32), np.zeros(100_000)
     sync = ParamSync([array], wire="int8")
