@@ -51,11 +51,11 @@ constexpr unsigned kStoresData = 4;  // its data overwrite the parameters
 constexpr unsigned kReturnsParameters = 8;  // it returns parameters
 constexpr unsigned kChangesOption = 16;     // it changes the updater's options
 constexpr unsigned kIsIdempotent = 32;      // executing it twice does no harm
-constexpr unsigned kIsLocal = 64;           // never a message
-constexpr unsigned kTouches = 128;          // prepares rows for a change by another request
-constexpr unsigned kNamesKeys = 256;        // its ids are keys
-constexpr unsigned kReturnsNumbers = 512;   // it returns int64 numbers, not parameters
-constexpr unsigned kIsAtomic = 1024;  // changes an element without the updater, and returns it
+constexpr unsigned kIsLocal = 64;     // never a message: it is for what is on the caller's node
+constexpr unsigned kTouches = 128;    // prepares rows for a change by another request
+constexpr unsigned kNamesKeys = 256;  // its ids are keys
+constexpr unsigned kReturnsNumbers = 512;  // it returns int64 numbers, not parameters
+constexpr unsigned kIsAtomic = 1024;       // changes an element without the updater, and returns it
 
 struct RequestTraits {
   RequestKind kind;
