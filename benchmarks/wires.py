@@ -25,6 +25,7 @@ import multiverso as mv
 from mpirun_jobs import launch, progress
 from multiverso._mpi.launcher import find_launcher
 from multiverso.sync import ParamSync
+from multiverso.tables._array_table import ExchangeTable
 from options import deliver, forwarded, make_parser, positive
 
 _WIRES = ("float32", "bfloat16", "int8")
@@ -43,7 +44,7 @@ def _measure(size: int, rounds: int) -> dict[str, Any] | None:
         progress_of_steps = rng.normal(scale=1e-3, size=size).astype(np.float32)
         arrays = {wire: np.zeros(size, np.float32) for wire in _WIRES}
         syncs = {wire: ParamSync([arrays[wire]], name=wire, wire=wire) for wire in _WIRES}
-        tables = {wire: mv.ArrayTable(size, name=f"add {wire}", wire=wire) for wire in _WIRES}
+        tables = {wire: ExchangeTable(size, name=f"add {wire}", wire=wire) for wire in _WIRES}
         seconds: dict[str, list[float]] = {wire: [] for wire in _WIRES}
         copies = []
         out = np.empty_like(progress_of_steps)

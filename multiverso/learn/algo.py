@@ -87,7 +87,8 @@ class Algo:
     elastic_momentum : float, optional
         The workers' Nesterov momentum with "easgd" and "diloco", for "sgd"; 0 by default.
     wire : {"float32", "bfloat16", "int8"}, optional
-        How parameters of float32 travel between nodes, as for `multiverso.ArrayTable`.
+        How deltas of float32 travel between nodes, and in half of the bytes the parameters that the
+        servers return; docs/slow-links.md describes the formats.
     fragments : int, optional
         With "diloco", the number of parts of the parameters that take turns: each is exchanged once
         in `sync_every` batches, at equal distances, as in `multiverso.sync.ParamSync` (Streaming

@@ -77,9 +77,10 @@ class ParamSync:
         have in torchft's Streaming DiLoCo, and exclude `overlap` and "easgd". Integers have the
         share 0.
     wire : {"float32", "bfloat16", "int8"}, optional
-        How values of float32 travel between nodes, as for `ArrayTable`. What rounding takes
-        from a delta stays in the arrays and is part of the next delta, so nothing is lost.
-        docs/slow-links.md derives this. In sync mode, sums of deltas are rounded at random instead.
+        How values of float32 travel between nodes: "bfloat16" halves their bytes, and "int8"
+        divides those of deltas by 3.94. What rounding takes from a delta stays in the arrays and is
+        part of the next delta, so nothing is lost. docs/slow-links.md derives this. In sync mode,
+        sums of deltas are rounded at random instead. On one node, it changes nothing.
     weight : float or callable, optional
         How much this worker trains between two syncs, for instance in tokens; or a function that
         returns it, called for each sync. A delta is multiplied by its weight divided by the mean of

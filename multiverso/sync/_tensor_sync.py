@@ -21,6 +21,7 @@ from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup, Tensors
 from multiverso.sync._weighted_merge import Weight, WeightedMerge
 from multiverso.tables import ArrayTable
+from multiverso.tables._array_table import ExchangeTable
 from multiverso.tables._options import UpdaterName, Wire
 from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_options
 
@@ -123,7 +124,7 @@ class TensorSync:
         rate = 1.0 if self._divides else 1 / session.num_workers
         is_averaged = [average and part[0].dtype.kind == "f" for part in parts]
         self.tables: tuple[ArrayTable, ...] = tuple(
-            ArrayTable(
+            ExchangeTable(
                 sum(tensor.size for tensor in part),
                 init,
                 dtype=part[0].dtype,

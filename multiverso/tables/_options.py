@@ -105,10 +105,10 @@ class TableOptions(UpdaterOptions, total=False):
         Spreads the memory over the NUMA nodes of the machine. By default a page is where the rank
         runs that touches it first.
     wire : {"float32", "bfloat16", "int8"}, optional
-        How values of float32 travel between nodes: "bfloat16" halves their bytes, and "int8"
-        divides those of deltas by 3.94. An add is then rounded at random, so that the expected
-        value is exact, and a get returns values rounded to bfloat16, except ``get(sync=True)``.
-        docs/slow-links.md describes the formats and rounds. On one node, it changes nothing.
+        In sync mode, how sums and results of float32 travel between nodes: "bfloat16" halves their
+        bytes, and "int8" divides them by 3.94. Sums are then rounded at random, so that the
+        expected value is exact. docs/slow-links.md describes the formats. On one node, it changes
+        nothing. In other modes, `multiverso.sync.ParamSync` has an option ``wire``.
     **options : float
         Options of the updater, with the names that Keras uses; None means the default.
         In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov",

@@ -69,6 +69,8 @@ class Table(OnDisk):
     )
 
     _kind: ClassVar[int]  # MV_TABLE_ARRAY, ...
+    #: Whether `wire` is also for calls outside rounds: for deltas, and for what `add_get` returns.
+    _encodes_calls: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -104,6 +106,8 @@ class Table(OnDisk):
                 raw.numa = _NUMA[choice(numa, "numa", _NUMA)]
             if wire is not None:
                 raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
+                if raw.wire and not self._encodes_calls:
+                    _require_rounds(session, wire)
             initial = configure(raw)
         except Exception:
             _create_invalid(session, raw)
@@ -357,6 +361,18 @@ class Table(OnDisk):
             f"<{type(self).__name__} '{self._name}': {self._size_text()} {self._stored_dtype}, "
             f"updater {self._updater}>"
         )
+
+
+def _require_rounds(session: _session.Session, wire: object) -> None:
+    """Raise ValueError unless adds are summed in rounds, whose sums travel encoded."""
+    if session.options.mode != capi.MV_MODE_SYNC:
+        staleness = session.options.staleness
+        mode = f"with staleness={staleness}" if staleness else "in async mode"
+        msg = (
+            f"wire: expected a session in sync mode, received {wire!r} {mode}; "
+            "let multiverso.sync.ParamSync exchange the parameters, which takes wire in each mode"
+        )
+        raise ValueError(msg)
 
 
 def _caller() -> tuple[int, str]:

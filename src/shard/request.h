@@ -51,7 +51,7 @@ constexpr unsigned kStoresData = 4;  // its data overwrite the parameters
 constexpr unsigned kReturnsParameters = 8;  // it returns parameters
 constexpr unsigned kChangesOption = 16;     // it changes the updater's options
 constexpr unsigned kIsIdempotent = 32;      // executing it twice does no harm
-constexpr unsigned kIsLocal = 64;     // never a message: its tensors are in the caller's memory
+constexpr unsigned kIsLocal = 64;     // never a message: it is for what is on the caller's node
 constexpr unsigned kTouches = 128;    // prepares rows for a change by another request
 constexpr unsigned kNamesKeys = 256;  // its ids are keys
 constexpr unsigned kReturnsNumbers = 512;  // it returns int64 numbers, not parameters
@@ -82,7 +82,7 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kFetchKeys, "fetch_keys", "get", kHasIds | kNamesKeys | kReturnsParameters},
     {RequestKind::kAddKeys, "add_keys", "add", kHasIds | kNamesKeys | kAddsDelta},
     {RequestKind::kTouchKeys, nullptr, "add", kTouches | kHasIds | kNamesKeys | kIsIdempotent},
-    {RequestKind::kLocateKeys, nullptr, "get", kHasIds | kNamesKeys | kReturnsNumbers},
+    {RequestKind::kLocateKeys, nullptr, "get", kHasIds | kNamesKeys | kReturnsNumbers | kIsLocal},
     {RequestKind::kFindKeys, "find_keys", "contains", kHasIds | kNamesKeys | kReturnsNumbers},
     {RequestKind::kRemoveKeys, "remove_keys", "remove", kHasIds | kNamesKeys | kIsIdempotent},
     {RequestKind::kKeysOfRows, "cells", "items", kHasIds | kReturnsNumbers},
@@ -190,10 +190,7 @@ struct Request : RequestFields {
   // Of kExchange. `delta` and `out` are then the last values of the whole table, even if the
   // request is for a range.
   const TensorList* tensors = nullptr;
-  double scale = 1;          // of kExchange, by which deltas are multiplied before they are added
-  int64_t* since = nullptr;  // of kExchange: the version of the last values (ExchangeChanges)
-  // Whether other nodes may round the values that they return (TableSpec::wire).
-  bool may_round = false;
+  double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
   ChangeId change;
 
   // Returns whether a get takes part in no round: it reads the values after the last complete one,

@@ -95,7 +95,6 @@ Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) 
   is_in_flight_ = table->calls_servers() || table->EveryGetIsCollective();
   Request exchange = Request::Exchange(tensors_, last_.data());
   exchange.scale = scale_;
-  exchange.since = &version_;
   MV_RETURN_IF_NOT_OK(table->Run(exchange, progress, limit));
   is_in_flight_ = false;
   return Status::Ok();

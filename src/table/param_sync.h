@@ -38,8 +38,7 @@ class ParamSync {
   ParamSync(TensorList tensors, Segment last);
 
   TensorList tensors_;
-  Segment last_;         // the table's values after the last sync
-  int64_t version_ = 0;  // of the last values (ExchangeChanges)
+  Segment last_;  // the table's values after the last sync
   double scale_ = 1;
   // If a sync fails while this is true, later syncs fail, since the last values are lost.
   bool is_in_flight_ = false;

@@ -21,13 +21,6 @@ struct RowRange {
   bool Contains(int64_t row) const { return row >= first && row < end; }
 };
 
-// Returns the sum of the ranges' rows.
-inline int64_t CountRows(const std::vector<RowRange>& ranges) {
-  int64_t rows = 0;
-  for (const RowRange& range : ranges) rows += range.count();
-  return rows;
-}
-
 // Returns the rows of which a request for a part has elements, in a table with that many columns.
 RowRange RowsOfPart(const Request& part, int64_t columns);
 

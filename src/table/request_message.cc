@@ -27,6 +27,7 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   const bool may_have_runs = header->kind == RequestKind::kGet || header->kind == RequestKind::kAdd;
   if (header->width < 0 || (header->width > 0 && !may_have_runs)) return false;
   if (IsAtomic(header->kind) && header->count != 1) return false;
+  if (header->is_encoded() && (!IsAdd(header->kind) || HasIds(header->kind))) return false;
   if (header->kind == RequestKind::kSetHyper) {
     return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0 &&
            reader.remaining() == 0;
@@ -39,14 +40,11 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
     return false;
   }
   // Encoded values take less memory than the values, so that a receiver has room for both.
-  const bool is_encoded = header->delta_format != WireFormat::kFloat32;
-  if (is_encoded &&
-      (!IsAdd(header->kind) || header->BytesIn(header->delta_format) > header->bytes)) {
+  if (header->BytesIn(header->delta_format) > header->bytes) return false;
+  if (header->answer_format == WireFormat::kInt8) return false;  // no sender asks for it
+  if (header->answer_format != WireFormat::kFloat32 && !ReturnsParameters(header->kind)) {
     return false;
   }
-  if (header->answer_format == WireFormat::kInt8) return false;  // no sender asks for it
-  if (header->answer_format != WireFormat::kFloat32 && !ReturnsParameters(header->kind))
-    return false;
   const int64_t max_count = HasIds(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= max_count && header->first >= 0 &&
          header->bytes > 0 && header->bytes <= kChunkBytes &&

@@ -66,7 +66,8 @@ void ServerPipeline::Prepare(InFlightRequest* request) {
   request->is_separate = false;
   request->format = WireFormat::kFloat32;
   if (!IsAdd(chunk.kind)) return;
-  if (table_->spec().wire_format() != WireFormat::kFloat32) return Encode(request);
+  const bool has_format = table_->spec().wire_format() != WireFormat::kFloat32;
+  if (has_format && !HasIds(chunk.kind)) return Encode(request);
   if (chunk.kind == RequestKind::kExchange) {
     const TensorExchange exchange = ExchangeOf(chunk);
     exchange.TakeDelta(chunk.first, chunk.count, exchange.last(chunk.first));
@@ -107,9 +108,10 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
   header.slot = request.number > 0 ? failover_.slot : -1;
   header.number = request.number;
   header.delta_format = request.format;
-  const bool is_rounded = chunk.request.may_round && ReturnsParameters(chunk.request.kind) &&
-                          table_->spec().wire_format() != WireFormat::kFloat32;
-  if (is_rounded) header.answer_format = WireFormat::kBFloat16;
+  const bool has_format = table_->spec().wire_format() != WireFormat::kFloat32;
+  if (has_format && IsAdd(header.kind) && ReturnsData(header.kind)) {
+    header.answer_format = WireFormat::kBFloat16;
+  }
   return header;
 }
 

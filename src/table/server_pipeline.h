@@ -104,7 +104,7 @@ class ServerPipeline {
   Status SendNext(InFlightRequest* request);
   // Returns the steps of an exchange, and requires that the call is one.
   TensorExchange ExchangeOf(const Request& request) const;
-  // Takes the delta of an exchange, and encodes the values of an add.
+  // Takes the delta of an exchange, and encodes the delta of a range.
   void Prepare(InFlightRequest* request);
   void Encode(InFlightRequest* request);
   RequestHeader HeaderOf(const InFlightRequest& request) const;

@@ -29,7 +29,6 @@ std::atomic<uint8_t>& SpanningTouch::ByteOf(int64_t row) const {
 Status SpanningTouch::Touch(const Request& add, bool wait, const WaitLimit& limit) {
   if (knows_all_.load()) return Status::Ok();
   if (here_->spec().is_hash()) {
-    if (!IsOfKeys(add.kind)) return Status::Ok();  // the rows have been located
     if (!wait) return Status::Pending();
     Request touch = Request::TouchRows(add.row_ids, add.num_ids);
     touch.kind = RequestKind::kTouchKeys;

@@ -9,7 +9,6 @@
 #include "base/compiler.h"
 #include "base/text.h"
 #include "shard/keyed_shard.h"
-#include "table/changed_exchange.h"
 #include "table/distributed_call.h"
 
 namespace multiverso {
@@ -63,7 +62,7 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
                                      spec.num_row - 1, ", received ", row_ids[position]));
 }
 
-// CheckSlowly and RunOnServers are not inlined, to keep Check and Run short.
+// Not inlined, to keep Check short.
 MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64_t count) {
   const TableSpec& spec = table.spec();
   if (request.kind == RequestKind::kSetHyper) {
@@ -93,14 +92,6 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
   return Status(Code::kValue, StrCat(table.Where(call),
                                      ": expected the same memory for delta and result, or "
                                      "separate memory, received memory that overlaps"));
-}
-
-// Passes a request for servers of several nodes to the mode.
-MV_NOINLINE Status RunOnServers(Table* table, const Request& request, Progress* progress,
-                                const WaitLimit& limit) {
-  Request rounded = request;
-  rounded.may_round = true;
-  return table->consistency()->Run(rounded, progress, limit);
 }
 
 // Runs a request for keys in sync mode: finds the rows of the keys, and runs a request for these
@@ -181,25 +172,6 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
   if (context.service == nullptr) return;
-  // Listing the changes of a small table would take longer than transferring it.
-  constexpr int64_t kMinRemoteBytes = int64_t{1} << 20;
-  const int64_t remote_rows = spec().num_row - partition().node_rows().count();
-  may_exchange_changes_ =
-      MayExchangeChanges(spec()) &&
-      remote_rows * spec().num_col * SizeOf(spec().value_type()) >= kMinRemoteBytes;
-  // The updater must be told of all values that a worker gets (Updater::NoteGet).
-  if (calls_servers_ && !shard()->updater().notes_gets()) {
-    last_get_ = std::make_unique<LastGet>(
-        spec(), partition().node_rows(),
-        [this](int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit) {
-          return ListChanges(since, rows, limit);
-        },
-        [this](const std::vector<RowRange>& rows, void* out, const WaitLimit& limit) {
-          Request get = Request::Get(out);
-          get.may_round = true;
-          return RunOnRows(get, rows, limit);
-        });
-  }
   if (spec().is_lazy()) {
     touch_ = std::make_unique<SpanningTouch>(here_.get(), context.service, context.rank);
   }
@@ -230,11 +202,7 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
 }
 
 Status Table::RunHere(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (request.IsPeek() && !EveryGetIsCollective()) {
-    Request peek = request;
-    peek.may_round = true;
-    return RunWithoutMode(peek, limit);
-  }
+  if (request.IsPeek() && !EveryGetIsCollective()) return RunWithoutMode(request, limit);
   if (NeedsKeys(request.kind)) {
     const bool is_of_values = IsAdd(request.kind) || request.kind == RequestKind::kFetchKeys ||
                               request.kind == RequestKind::kGetKeys;
@@ -247,9 +215,8 @@ Status Table::RunHere(const Request& request, Progress* progress, const WaitLimi
     if (context_.mode.sums_in_rounds()) return RunPartInRound(request, progress, limit);
   }
   if (request.kind == RequestKind::kSetHyper) return RunWithoutMode(request, limit);
-  if (calls_servers_) return RunOnServers(this, request, progress, limit);
   // In sync mode over several nodes, the rows of an add must exist before it is staged.
-  if (touch_ != nullptr && IsAdd(request.kind) && progress->phase == 0) {
+  if (touch_ != nullptr && !calls_servers_ && IsAdd(request.kind) && progress->phase == 0) {
     const bool may_wait = limit.slice_end > Clock::now();
     MV_RETURN_IF_NOT_OK(touch_->Touch(request, may_wait, limit));
   }
@@ -267,23 +234,6 @@ Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));
     // Other nodes apply the change after as many rounds as this node.
     distributed.rounds = consistency()->rounds_applied();
-  }
-  const bool is_whole_get =
-      request.kind == RequestKind::kGet && request.count == Request::kWholeShard;
-  // The values that LastGet keeps may have been rounded.
-  const bool may_be_kept = request.may_round || spec().wire_format() == WireFormat::kFloat32;
-  if (is_whole_get && may_be_kept && last_get_ != nullptr) {
-    return last_get_->Run(request.out, limit);
-  }
-  if (request.since != nullptr && may_exchange_changes_) {
-    return ExchangeChanges(
-        spec(), request,
-        [&](int64_t since, std::vector<RowRange>* rows) {
-          return ListChangesNow(since, /*rounds=*/0, rows, limit);
-        },
-        [&](const Request& part, const std::vector<RowRange>& rows) {
-          return RunOnRows(part, rows, limit);
-        });
   }
   std::vector<RowRange> rows;  // empty for all rows
   if (request.IsPart()) {

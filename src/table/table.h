@@ -15,7 +15,6 @@
 #include "group/rank_context.h"
 #include "node/membership.h"
 #include "shard/row_merge.h"
-#include "table/last_get.h"
 #include "table/shard_service.h"
 #include "table/spanning_touch.h"
 #include "table/table_shard.h"
@@ -170,10 +169,8 @@ class Table {
   bool may_be_excluded_;
   const std::atomic<int32_t>* exclusion_;  // as PeerStatus::own_exclusion; each call looks there
   bool calls_servers_;
-  bool clips_gradients_;  // whether the updater has the option clipnorm
-  bool may_exchange_changes_ = false;
+  bool clips_gradients_;                  // whether the updater has the option clipnorm
   std::unique_ptr<SpanningTouch> touch_;  // null unless the table has lazy rows on several nodes
-  std::unique_ptr<LastGet> last_get_;     // null unless it calls servers
   WithoutMode without_mode_{this};
 };
 

@@ -5,8 +5,7 @@
 namespace multiverso {
 
 Status TableShard::CheckRequest(const RequestHeader& header) const {
-  const bool may_be_encoded = IsAdd(header.kind) || ReturnsParameters(header.kind);
-  if (header.is_encoded() && (spec_.value_type() != DType::kFloat32 || !may_be_encoded)) {
+  if (header.is_encoded() && spec_.value_type() != DType::kFloat32) {
     return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
   }
   if (header.kind == RequestKind::kSetHyper) {

@@ -32,7 +32,7 @@ struct TableSpec {
   int32_t dtype = 0;
   int32_t updater = 0;
   int32_t numa = 0;  // a NumaPolicy
-  int32_t wire = 0;  // a WireFormat, in which values travel between nodes
+  int32_t wire = 0;  // a WireFormat, in which sums, and deltas of ranges, travel between nodes
   // A checksum of the folder's name if the table lies in a folder, and then never 0.
   uint32_t backing = 0;
   int64_t num_row = 0;

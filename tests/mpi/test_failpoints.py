@@ -100,14 +100,6 @@ def test_a_creation_names_the_rank_that_died_before_the_others_had_opened_its_me
 
 
 @failpoints.needs_failpoints
-@pytest.mark.parametrize("number", [1, 7, 40])
-@launch.again_where_mpi_is_stuck
-def test_encoded_adds_are_made_once_though_their_server_dies_before_it_answers(number):
-    reports = reports_of_survivors("adds_encoded_with_a_dying_server", f"service.reply@{number}")
-    assert [report["are_exact"] for report in reports] == [[True, True]] * 3
-
-
-@failpoints.needs_failpoints
 @pytest.mark.parametrize("number", [1, 4, 9])
 @launch.again_where_mpi_is_stuck
 def test_aggregates_continue_though_a_leader_dies_while_it_sends_a_piece(number):

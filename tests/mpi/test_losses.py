@@ -71,25 +71,19 @@ def check_survivors(result, adds, np, folder):
 
 
 @pytest.mark.parametrize(
-    ("number", "per_node", "wire"),
+    ("number", "per_node"),
     [
-        (0, 4, "float32"),
-        (0, 2, "bfloat16"),
-        (0, 2, "int8"),
-        *(pytest.param(n, 4, "float32", marks=ON_ONE_NODE) for n in range(1, KILLS)),
-        *(
-            pytest.param(n, 2, wire, marks=pytest.mark.slow)
-            for wire in ("float32", "bfloat16", "int8")
-            for n in range(1, KILLS)
-        ),
+        (0, 4),
+        (0, 2),
+        *(pytest.param(n, 4, marks=ON_ONE_NODE) for n in range(1, KILLS)),
+        *(pytest.param(n, 2, marks=pytest.mark.slow) for n in range(1, KILLS)),
     ],
 )
 @launch.again_where_mpi_is_stuck
-def test_survivors_keep_every_acknowledged_add(number, per_node, wire, rng, tmp_path):
+def test_survivors_keep_every_acknowledged_add(number, per_node, rng, tmp_path):
     folder = tempfile.mkdtemp(dir=tmp_path)
     options = {"victims": [rng.randrange(4)], "delay": rng.random() * 0.3 * (6 - per_node)}
-    arguments = ("continues", folder, "-1", wire)
-    result, adds, _ = run_and_kill(*arguments, np=4, per_node=per_node, **options)
+    result, adds, _ = run_and_kill("continues", folder, np=4, per_node=per_node, **options)
     check_survivors(result, adds, 4, folder)
 
 

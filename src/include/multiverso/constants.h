@@ -160,10 +160,12 @@
 #define MV_NUMA_LOCAL 0      /* where the rank runs that touches a page first */
 #define MV_NUMA_INTERLEAVE 1 /* the pages take turns */
 
-/* How float32 values travel between nodes (docs/slow-links.md). */
+/* How float32 values travel between nodes (docs/slow-links.md): sums and results of rounds, and in
+ * the other modes deltas of the whole table or a part, and what MV_ParamSyncRun and "add_get"
+ * return. */
 #define MV_WIRE_FLOAT32 0  /* unchanged */
 #define MV_WIRE_BFLOAT16 1 /* in half of the bytes */
-#define MV_WIRE_INT8 2     /* deltas and the results of rounds in about a quarter of the bytes */
+#define MV_WIRE_INT8 2     /* in about a quarter; outside rounds, what is returned as bfloat16 */
 
 /* Which key loses its row if a key needs one and a hash table is full. */
 #define MV_EVICT_NONE 0 /* none: the call fails with MV_ERR_MEMORY and changes nothing */

@@ -48,8 +48,8 @@ TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->delta_format = static_cast<WireFormat>(3); }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->answer_format = static_cast<WireFormat>(-1); }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->answer_format = WireFormat::kInt8; }));
-  EXPECT_FALSE(rejects([](RequestHeader* h) { h->answer_format = WireFormat::kBFloat16; }));
-  // Only an add carries encoded values, and these are smaller than the values.
+  // Only an add to a range carries encoded values, and these are smaller than the values.
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->answer_format = WireFormat::kBFloat16; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->delta_format = WireFormat::kInt8; }));
   EXPECT_FALSE(rejects([](RequestHeader* h) { h->width = 1; }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->width = -1; }));

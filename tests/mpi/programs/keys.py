@@ -1,5 +1,6 @@
 """Cases about hash tables on any number of ranks: keys that get, keep and lose rows."""
 
+import functools
 import os
 import sys
 import time
@@ -20,6 +21,18 @@ from multiverso.api import current_session  # noqa: E402
 CASES = {}
 
 case = registrar(CASES)
+
+
+def case_in_rounds(function):
+    """Register a case in sync mode, where only the ranks of one node have hash tables."""
+
+    @functools.wraps(function)
+    def run_on_one_node():
+        if current_session().num_nodes == 1:
+            function()
+
+    return case(sync=True)(run_on_one_node)
+
 
 #: Keys that a table might reserve for itself, or whose hashes might be special.
 SPECIAL = (0, -1, 1, 2**63 - 1, -(2**63), 2**32, -(2**32), 0x9E3779B97F4A7C15 - 2**64)
@@ -71,14 +84,14 @@ def check_against_matrix(updater, seed):
     mv.barrier()
 
 
-@case(sync=True)
+@case_in_rounds
 def keys_equal_rows_in_sync_mode():
     for seed, updater in enumerate(OPTIONS):
         if "dcasgd" not in updater:
             check_against_matrix(updater, seed)
 
 
-@case(sync=True)
+@case_in_rounds
 def values_do_not_depend_on_the_rows_of_the_keys():
     keys = random_keys(np.random.default_rng(SEED), 300)
     rng = np.random.default_rng([SEED, mv.worker_id()])
@@ -205,7 +218,7 @@ def random_programs_with_staleness_agree_with_a_dict():
     equal(table.get(keys), np.full((len(keys), 2), 20 * mv.num_workers()))
 
 
-@case(sync=True)
+@case_in_rounds
 def removal_in_sync_mode_is_a_call_of_all_workers():
     table = mv.HashTableHandler(1, 100, dtype="int64")
     mine = [10 + mv.worker_id()]
@@ -368,7 +381,7 @@ def unused_keys_expire():
     mv.barrier()
 
 
-@case(sync=True)
+@case_in_rounds
 def policies_that_depend_on_timing_are_refused_in_sync_mode():
     for options in ({"evict": "lru"}, {"admit": 2}, {"ttl": 5}):
         raises(ValueError, lambda options=options: mv.HashTableHandler(2, 10, **options), "sync")
@@ -469,7 +482,7 @@ def smaller_tables_that_evict_load_rows_with_their_values():
         mv.barrier()
 
 
-@case(sync=True)
+@case_in_rounds
 def loaded_tables_in_sync_mode_have_the_keys_rows_and_state():
     table = mv.HashTableHandler(2, 50, updater="adagrad", name="w")
     table.add([[1, 2], [3, 4]], [mv.worker_id(), 100])
@@ -563,7 +576,7 @@ def changes_make_a_copy():
         check_changes(evict)
 
 
-@case(sync=True)
+@case_in_rounds
 def changes_make_a_copy_in_sync_mode():
     table = mv.HashTableHandler(2, 1500, updater="adagrad")
     rng = np.random.default_rng([SEED, mv.worker_id()])

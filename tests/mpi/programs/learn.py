@@ -152,7 +152,7 @@ def masters():
 def combinations():
     """Train with three optimizers, modes and models, for backends that are slow to compile."""
     runs = {
-        "adam asynchronous": (algo_of("adam"), False, Dense()),
+        "adam asynchronous": (algo_of("adam", wire="int8"), False, Dense()),
         "easgd synchronous": (algo_of(None, "easgd"), True, Dense()),
         "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*NORM_AND_DROPOUT)),
     }

@@ -11,7 +11,6 @@ from survivors import Acknowledged, counts_of, make_collective_call
 
 import multiverso as mv
 from multiverso.api import current_session
-from multiverso.sync import ParamSync
 
 #: Elements of the array: several stripes, and several chunks for each server.
 SIZE = 40_000
@@ -24,37 +23,16 @@ ADDS_BETWEEN_CALLS = 40
 #: The number of bits of an element that count the adds of one worker; the lowest are worker 0's.
 BITS = 60 // worker.SIZE
 LAST = worker.SIZE - 1
-#: What an encoded add of a worker adds to the elements of this worker. As the largest magnitude of
-#: a block it makes the step of int8 1, so that all values are exact.
-UNIT = 127
 
 
-def _delta_of(shape, wire):
-    """Return the delta of one add. Encoded adds of each worker have elements of their own."""
-    if wire == "float32":
-        return np.full(shape, 1 << (BITS * worker.RANK))
-    delta = np.zeros(shape, np.float32)
-    delta[..., worker.RANK :: worker.SIZE] = UNIT
-    return delta
-
-
-def _counts_in(values, wire, choose):
-    """Return the number of adds of each rank in the value, or the value of each, that is chosen."""
-    if wire == "float32":
-        return counts_of(choose(values), BITS)
-    assert (values % UNIT == 0).all(), values
-    return [int(choose(values[rank :: worker.SIZE])) // UNIT for rank in range(worker.SIZE)]
-
-
-def continues(folder, leaver="-1", wire="float32"):
+def continues(folder, leaver="-1"):
     """Add to two tables; report them after ranks are killed, or `leaver` has ended its script."""
     mv.init(on_peer_lost="continue")
-    is_encoded = wire != "float32"
-    options = {"dtype": "float32" if is_encoded else "int64", "wire": wire}
-    whole = mv.ArrayTableHandler(SIZE, name="whole", **options)
-    rows = mv.MatrixTableHandler(ROWS, 100, name="rows", **options)
-    delta = _delta_of(SIZE, wire)
-    row_delta = _delta_of((2, 100), wire)
+    whole = mv.ArrayTableHandler(SIZE, name="whole", dtype="int64")
+    rows = mv.MatrixTableHandler(ROWS, 100, name="rows", dtype="int64")
+    one = 1 << (BITS * worker.RANK)
+    delta = np.full(SIZE, one)
+    row_delta = np.full((2, 100), one)
     acknowledged = Acknowledged()
     worker.announce("busy")
     for step in range(ADDS):
@@ -67,20 +45,18 @@ def continues(folder, leaver="-1", wire="float32"):
         acknowledged.count(1)
         if step % ADDS_BETWEEN_CALLS == 0:
             make_collective_call(step // ADDS_BETWEEN_CALLS, min_workers=1, sync=True)
-            # Other gets of encoded tables are rounded.
-            values = whole.get(sync=is_encoded)
-            for choose in (np.min, np.max):
-                assert _counts_in(values, wire, choose)[worker.RANK] == acknowledged.counts[0]
+            values = whole.get()
+            for value in (values.min(), values.max()):
+                assert counts_of(value, BITS)[worker.RANK] == acknowledged.counts[0]
     worker.announce("added")
     worker.wait_for("killed")
     mv.barrier()
     worker.report(lost=current_session().lost_ranks(), master=mv.is_master_worker())
     values = whole.get(sync=True)
-    sums = rows.get(sync=is_encoded).sum(axis=0)
     worker.report(
-        min_counts=_counts_in(values, wire, np.min),
-        max_counts=_counts_in(values, wire, np.max),
-        row_counts=_counts_in(sums, wire, lambda sums: sums[0]),
+        min_counts=counts_of(values.min(), BITS),
+        max_counts=counts_of(values.max(), BITS),
+        row_counts=counts_of(rows.get().sum(axis=0)[0], BITS),
     )
     worker.report(digest=zlib.crc32(values.tobytes()))
     mv.save(folder)
@@ -88,8 +64,7 @@ def continues(folder, leaver="-1", wire="float32"):
     new_table = mv.ArrayTableHandler(10, 5)
     new_table.add(np.ones(10))
     mv.barrier()
-    reloaded = _counts_in(whole.get(sync=is_encoded), wire, np.min)
-    worker.report(new_table=new_table.get().tolist(), reloaded=reloaded)
+    worker.report(new_table=new_table.get().tolist(), reloaded=counts_of(whole.get().min(), BITS))
     mv.shutdown()
     worker.report(ended=True)
 
@@ -182,35 +157,6 @@ def shares_items(victims, when):
     worker.report(ended=True)
 
 
-def adds_encoded_with_a_dying_server(failpoint):
-    """Add and sync values that int8 represents exactly, while rank 0 dies before an answer."""
-    if worker.RANK == 0:
-        os.environ["MULTIVERSO_FAILPOINTS"] = failpoint
-    mv.init(on_peer_lost="continue")
-    size = 300_000
-    table = mv.ArrayTableHandler(size, wire="int8")
-    array = np.zeros(size, np.float32)
-    sync = ParamSync([array], wire="int8")
-    mv.barrier()
-    if worker.RANK == 0:
-        worker.wait_for_kill(timeout=40)  # the failpoint kills this process
-    delta = np.random.default_rng(worker.RANK).integers(-127, 128, size).astype(np.float32)
-    delta[::128] = 127  # The largest magnitude of each block makes its step 1.
-    for _ in range(10):
-        table.add(delta)
-        array += delta
-        sync.sync()
-    mv.barrier()
-    expected = 10 * mv.aggregate(delta.astype(np.float64))
-    values = [table.get(sync=True), sync.tables[0].get(sync=True)]
-    worker.report(
-        lost=current_session().lost_ranks(),
-        are_exact=[bool((value == expected).all()) for value in values],
-    )
-    mv.shutdown()
-    worker.report(ended=True)
-
-
 def aggregates_with_a_dying_leader(failpoint):
     """Aggregate a long array until rank 2, a leader, dies, then arrays of several sizes.
 
@@ -267,7 +213,6 @@ class _Tables:
             mv.MatrixTableHandler(300, 100, updater="momentum"),
             mv.MatrixTableHandler(300, 100, mv.initializers.Constant(3), updater="adagrad"),
             mv.HashTableHandler(10, 5000, updater="rmsprop"),
-            mv.ArrayTableHandler(size, wire="int8"),
             mv.MatrixTableHandler(2, 300_000, updater="adagrad"),
             mv.ArrayTableHandler(8, dtype="int64"),
         ]
@@ -275,15 +220,12 @@ class _Tables:
     def change(self, seed):
         """Make one call on each table; return the values of the call that is atomic."""
         rng = np.random.default_rng(seed)
-        adam, rounded, rows, lazy, keyed, encoded, wide, counters = self.tables
+        adam, rounded, rows, lazy, keyed, wide, counters = self.tables
         adam.add(rng.random(adam.shape))
         rounded.add_get(rng.random(rounded.shape))
         rows.add(rng.random((90, 100)), rng.integers(0, 300, 90))
         lazy.add(rng.random((90, 100)), rng.integers(0, 300, 90))
         keyed.add(rng.random((200, 10)), rng.integers(0, 1000, 200))
-        delta = rng.integers(-127, 128, encoded.shape)
-        delta[::128] = 127  # The step of each block is 1, so the values are exact.
-        encoded.add(delta)
         wide.add(rng.random(wide.shape))
         wide.add(rng.random((2, 40_000)), index=np.s_[:, 5:40_005])
         rows.add(rng.random((300, 7)), index=np.s_[:, 3:10])

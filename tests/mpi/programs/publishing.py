@@ -7,6 +7,7 @@ import numpy as np
 import worker
 
 import multiverso as mv
+from multiverso.api import current_session
 
 
 def publishes(name, mode, count):
@@ -14,14 +15,16 @@ def publishes(name, mode, count):
     array = mv.ArrayTableHandler(100_000, name="array")
     matrix = mv.MatrixTableHandler(3000, 16, name="matrix", dtype="int64")
     lazy = mv.MatrixTableHandler(1 << 20, 16, name="lazy", init_value=mv.initializers.Constant(3))
-    keyed = mv.HashTableHandler(4, 5000, name="keyed")
+    has_keys = mode != "sync" or current_session().num_nodes == 1
+    keyed = mv.HashTableHandler(4, 5000, name="keyed") if has_keys else None
     worker.announce("created")
     for step in range(1, int(count) + 1):
         array.add(np.ones(100_000))
         # In the last rounds of sync mode, each worker has made the same number of adds.
         matrix.add(np.ones((3000, 16), np.int64))
         lazy.add(np.ones((1, 16)), [step % 50])
-        keyed.add(np.full((1, 4), 1.0), [step])
+        if has_keys:
+            keyed.add(np.full((1, 4), 1.0), [step])
         if step % 5 == 0:
             assert mv.publish(step) == step // 5
     mv.barrier()

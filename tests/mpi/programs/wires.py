@@ -8,6 +8,7 @@ from cases import SEED, equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
 from multiverso.sync import ParamSync
+from multiverso.tables._array_table import ExchangeTable
 
 CASES = {}
 
@@ -42,86 +43,32 @@ def close(actual, expected, most):
     assert np.abs(actual - expected).max() <= most, (np.abs(actual - expected).max(), most)
 
 
-def add_to_tables(rng, wire):
-    """Add to tables of all kinds; return these, the sums of all deltas, and the largest errors."""
-    rows, columns = 5000, 24
-    tables = [
-        mv.ArrayTableHandler(rows * columns, wire=wire),
-        mv.MatrixTableHandler(rows, columns, wire=wire),
-        mv.MatrixTableHandler(rows, columns, init_value=mv.initializers.Zeros(), wire=wire),
-        mv.MatrixTableHandler(3, 40_000, wire=wire),
-    ]
-    sums = [np.zeros(table.shape) for table in tables]
-    largest = [0.0] * len(tables)
-    for step in range(6):
-        for i, table in enumerate(tables):
-            if i > 0 and step % 2 == 1:
-                ids = rng.permutation(table.shape[0])[: 1 + table.shape[0] // 3]
-                delta = random_delta(rng, (len(ids), table.shape[1]))
-                table.add(delta, ids)
-                sums[i][ids] += delta
-            else:
-                delta = random_delta(rng, table.shape)
-                table.add(delta)
-                sums[i] += delta
-            largest[i] += float(np.abs(delta).max())
-    errors = [STEPS[wire] * mv.aggregate(np.array([error])).item() for error in largest]
-    return tables, [total_of(values) for values in sums], errors
-
-
-@case()
-def adds_are_rounded_by_less_than_a_step():
-    rng = np.random.default_rng((SEED, mv.rank()))
-    for wire in WIRES:
-        for table, total, error in zip(*add_to_tables(rng, wire), strict=True):
-            values = table.get(sync=True)
-            close(values, total, error)
-            # A get for one worker is rounded once more.
-            close(table.get(), values, np.abs(values).max() / 256)
-            if len(table.shape) == 2:
-                ids = rng.integers(0, table.shape[0], 50)
-                close(table.get(ids), values[ids], np.abs(values).max() / 256)
-            mv.barrier()
-
-
-@case()
-def keys_travel_encoded():
-    table = mv.HashTableHandler(16, capacity=4000, wire="int8")
-    rng = np.random.default_rng((SEED, mv.rank()))
-    keys = np.arange(1000) * 7919
-    delta = random_delta(rng, (1000, 16))
-    table.add(delta, keys)
-    total = total_of(delta)
-    mv.barrier()
-    close(table.get(keys), total, 2 * np.abs(total).max() * mv.num_workers() / 127)
-    mv.barrier()
-
-
 @case()
 def tables_of_single_elements_are_not_encoded():
     for size in range(1, 6):
-        table = mv.ArrayTableHandler(size, wire="int8")
-        rows = mv.MatrixTableHandler(size, 1, wire="int8")
+        table = ExchangeTable(size, wire="int8")
         array = np.zeros(size, np.float32)
         sync = ParamSync([array], wire="int8")
         delta = np.full(size, 0.3, np.float32)  # equal magnitudes are exact but for one rounding
         table.add(delta)
-        rows.add(delta[:, np.newaxis], range(size))
         array += delta
         sync.sync()
-        for each in (table, rows, sync.tables[0]):
+        for each in (table, sync.tables[0]):
             close(each.get(sync=True), 0.3 * mv.num_workers(), 1e-5)
         mv.barrier()
 
 
 @case()
 def errors_of_adds_cancel_out():
-    table = mv.ArrayTableHandler(20_000, wire="int8")
+    table = ExchangeTable(20_000, wire="int8")
     delta = random_delta(np.random.default_rng(SEED), 20_000)
     count = 100
-    for _ in range(count):
+    for _ in range(count // 2):
         table.add(delta)
-    error = table.get(sync=True) / (count * mv.num_workers()) - delta
+        table.add_get(delta)
+    values = table.get(sync=True)
+    close(table.add_get(np.zeros(20_000)), values, np.abs(values).max() / 256)
+    error = values / (count * mv.num_workers()) - delta
     step = np.abs(delta).max() / 127
     # The standard deviation of one element's mean is at most step / 2 / sqrt(count).
     assert np.abs(error).max() <= 3 * step / np.sqrt(count)
@@ -135,9 +82,9 @@ def values_that_an_encoding_lacks_travel_unchanged():
     values = np.zeros(300_000, np.float32)
     values[::60_000] = special
     for wire in WIRES:
-        table = mv.ArrayTableHandler(300_000, wire=wire)
+        table = ExchangeTable(300_000, wire=wire)
         if mv.worker_id() == 0:
-            table.add(values)
+            equal(table.add_get(values), values)
         mv.barrier()
         equal(table.get(), values)
         mv.barrier()
@@ -197,7 +144,7 @@ def workers_meet_after_their_last_deltas():
 @case()
 def counts_show_what_encoding_saves():
     for wire, least in zip(WIRES, (1.0, 1.99, 3.9), strict=True):
-        table = mv.ArrayTableHandler(1_000_000, name=f"counted {wire}", wire=wire)
+        table = ExchangeTable(1_000_000, name=f"counted {wire}", wire=wire)
         table.add(np.ones(1_000_000, np.float32))
         counts = mv.stats()[f"counted {wire}"]
         ratio = counts["raw_bytes_sent"] / max(counts["bytes_sent"], 1)
@@ -284,23 +231,41 @@ def rounds_continue_from_exact_values_after_a_load():
         shutil.rmtree(folder)
 
 
-@case(staleness=2)
-def bounded_staleness_loses_nothing():
-    rng = np.random.default_rng((SEED, mv.rank()))
-    tables, totals, errors = add_to_tables(rng, "int8")
-    for table, total, error in zip(tables, totals, errors, strict=True):
-        close(table.get(sync=True), total, error)
-    mv.barrier()
-
-
-@case()
+@case(sync=True)
 def only_float32_values_have_a_wire_format():
     raises(TypeError, lambda: mv.ArrayTableHandler(5, dtype="float64", wire="int8"), "float32")
     raises(ValueError, lambda: mv.ArrayTableHandler(5, wire="int4"), "wire", "'int8'")
     equal(mv.ArrayTableHandler(5, dtype="float64", wire="float32").get(), np.zeros(5))
     table = mv.ArrayTableHandler(5, dtype="bfloat16", wire="int8")
     table.add([1, 2, 3, 4, 127])
-    close(table.get(sync=True), np.array([1, 2, 3, 4, 127]) * mv.num_workers(), mv.num_workers())
+    close(table.get(), np.array([1, 2, 3, 4, 127]) * mv.num_workers(), mv.num_workers())
+
+
+def check_refusal(mode):
+    raises(ValueError, lambda: mv.ArrayTableHandler(5, wire="int8"), "sync mode", mode, "ParamSync")
+    equal(mv.ArrayTableHandler(5, wire="float32").get(), np.zeros(5))
+    mv.barrier()
+
+
+@case()
+def adds_of_tables_in_async_mode_have_no_wire_format():
+    check_refusal("in async mode")
+
+
+@case(staleness=2)
+def bounded_staleness_loses_nothing():
+    check_refusal("with staleness")
+    rng = np.random.default_rng((SEED, mv.rank()))
+    array, learned = np.zeros(100_000, np.float32), np.zeros(100_000)
+    sync = ParamSync([array], wire="int8")
+    for _ in range(6):
+        progress = random_delta(rng, 100_000)
+        array += progress
+        learned += progress
+        sync.sync()
+    for _ in range(4):
+        sync.sync()
+    close(sync.tables[0].get(sync=True), total_of(learned), 1e-3)
     mv.barrier()
 
 
