@@ -66,8 +66,6 @@ class PeerStatus final : public OwnerProbe {
   // Returns whether any other rank has died, as far as this rank can tell, or its node is
   // silent.
   bool AnyDied() const;
-  // Returns the first rank of another node if all ranks of the node are lost, and -1 otherwise.
-  int FirstRankOfLostNode(int node) const;
 
   // Returns whether the other ranks continue without that rank. An excluded rank begins no further
   // collective. Always false in a session that does not survive losses. In an elastic session, the
