@@ -85,8 +85,6 @@ Status Shard::ForEachStripe(const Request& range, Progress* progress, const Wait
     const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
     (void)MV_FAILPOINT("shard.write");
     work();
-    (void)MV_FAILPOINT("shard.changed");
-    (void)MV_FAILPOINT("shard.wrote");
   }
   return Status::Ok();
 }

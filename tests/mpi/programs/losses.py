@@ -11,7 +11,6 @@ from survivors import Acknowledged, counts_of, make_collective_call
 
 import multiverso as mv
 from multiverso.api import current_session
-from multiverso.sync import ParamSync
 
 #: Elements of the array: several stripes, and several chunks for each server.
 SIZE = 40_000
@@ -24,37 +23,16 @@ ADDS_BETWEEN_CALLS = 40
 #: The number of bits of an element that count the adds of one worker; the lowest are worker 0's.
 BITS = 60 // worker.SIZE
 LAST = worker.SIZE - 1
-#: What an encoded add of a worker adds to the elements of this worker. As the largest magnitude of
-#: a block it makes the step of int8 1, so that all values are exact.
-UNIT = 127
 
 
-def _delta_of(shape, wire):
-    """Return the delta of one add. Encoded adds of each worker have elements of their own."""
-    if wire == "float32":
-        return np.full(shape, 1 << (BITS * worker.RANK))
-    delta = np.zeros(shape, np.float32)
-    delta[..., worker.RANK :: worker.SIZE] = UNIT
-    return delta
-
-
-def _counts_in(values, wire, choose):
-    """Return the number of adds of each rank in the value, or the value of each, that is chosen."""
-    if wire == "float32":
-        return counts_of(choose(values), BITS)
-    assert (values % UNIT == 0).all(), values
-    return [int(choose(values[rank :: worker.SIZE])) // UNIT for rank in range(worker.SIZE)]
-
-
-def continues(folder, leaver="-1", wire="float32"):
+def continues(folder, leaver="-1"):
     """Add to two tables; report them after ranks are killed, or `leaver` has ended its script."""
     mv.init(on_peer_lost="continue")
-    is_encoded = wire != "float32"
-    options = {"dtype": "float32" if is_encoded else "int64", "wire": wire}
-    whole = mv.ArrayTableHandler(SIZE, name="whole", **options)
-    rows = mv.MatrixTableHandler(ROWS, 100, name="rows", **options)
-    delta = _delta_of(SIZE, wire)
-    row_delta = _delta_of((2, 100), wire)
+    whole = mv.ArrayTableHandler(SIZE, name="whole", dtype="int64")
+    rows = mv.MatrixTableHandler(ROWS, 100, name="rows", dtype="int64")
+    one = 1 << (BITS * worker.RANK)
+    delta = np.full(SIZE, one)
+    row_delta = np.full((2, 100), one)
     acknowledged = Acknowledged()
     worker.announce("busy")
     for step in range(ADDS):
@@ -67,20 +45,18 @@ def continues(folder, leaver="-1", wire="float32"):
         acknowledged.count(1)
         if step % ADDS_BETWEEN_CALLS == 0:
             make_collective_call(step // ADDS_BETWEEN_CALLS, min_workers=1, sync=True)
-            # Other gets of encoded tables are rounded.
-            values = whole.get(sync=is_encoded)
-            for choose in (np.min, np.max):
-                assert _counts_in(values, wire, choose)[worker.RANK] == acknowledged.counts[0]
+            values = whole.get()
+            for value in (values.min(), values.max()):
+                assert counts_of(value, BITS)[worker.RANK] == acknowledged.counts[0]
     worker.announce("added")
     worker.wait_for("killed")
     mv.barrier()
     worker.report(lost=current_session().lost_ranks(), master=mv.is_master_worker())
     values = whole.get(sync=True)
-    sums = rows.get(sync=is_encoded).sum(axis=0)
     worker.report(
-        min_counts=_counts_in(values, wire, np.min),
-        max_counts=_counts_in(values, wire, np.max),
-        row_counts=_counts_in(sums, wire, lambda sums: sums[0]),
+        min_counts=counts_of(values.min(), BITS),
+        max_counts=counts_of(values.max(), BITS),
+        row_counts=counts_of(rows.get().sum(axis=0)[0], BITS),
     )
     worker.report(digest=zlib.crc32(values.tobytes()))
     mv.save(folder)
@@ -88,74 +64,7 @@ def continues(folder, leaver="-1", wire="float32"):
     new_table = mv.ArrayTableHandler(10, 5)
     new_table.add(np.ones(10))
     mv.barrier()
-    reloaded = _counts_in(whole.get(sync=is_encoded), wire, np.min)
-    worker.report(new_table=new_table.get().tolist(), reloaded=reloaded)
-    mv.shutdown()
-    worker.report(ended=True)
-
-
-def saves(folder):
-    """Save and load repeatedly, and shut down, while a rank is killed."""
-    mv.init(on_peer_lost="continue")
-    table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
-    worker.announce("busy")
-    for step in range(8):
-        if step == 7:
-            worker.wait_for("killed")
-        for call in (mv.save, mv.load):
-            _repeat_until_it_succeeds(lambda call=call: call(folder))
-        if step % 2 == 0:
-            _repeat_until_it_succeeds(lambda: mv.save(folder, background=True))
-            _repeat_until_it_succeeds(mv.wait_for_save)
-    worker.report(values=[float(table.get().min()), float(table.get().max())])
-    mv.shutdown()
-    worker.report(ended=True)
-
-
-def _repeat_until_it_succeeds(call):
-    """Repeat a collective call that failed on all ranks because one was lost during it."""
-    while True:
-        try:
-            call()
-        except mv.PeerLostError:
-            continue
-        return
-
-
-def loses_a_node(folder):
-    """Report the errors of calls after the only rank of node 1 has been killed."""
-    mv.init(on_peer_lost="continue")
-    table = mv.MatrixTableHandler(9, 4, name="spread")
-    table.add(np.ones((9, 4)))
-    mv.save(folder)
-    mv.barrier()
-    worker.announce("busy")
-    worker.wait_for("killed")
-    worker.report_call(table.add, np.ones((9, 4)), name="add")
-    worker.report_call(table.get, name="get")
-    worker.report_call(mv.barrier, name="barrier")
-
-
-def counts_with_a_dying_server(failpoint):
-    """Fetch and add elements of node 0, whose rank 0 dies before it sends an answer."""
-    if worker.RANK == 0:
-        os.environ["MULTIVERSO_FAILPOINTS"] = failpoint
-    mv.init(on_peer_lost="continue")
-    counters = mv.ArrayTableHandler(8, dtype="int64", name="counters")
-    mv.barrier()
-    if worker.RANK == 0:
-        worker.wait_for_kill(timeout=40)  # the failpoint kills this process
-    seen = [int(counters.fetch_add(0)) for _ in range(100)]
-    swapped = 0
-    while swapped < 100:
-        value = counters.get(index=1)[()]
-        swapped += counters.compare_swap(1, value, value + 1) == value
-    mv.barrier()
-    worker.report(
-        lost=current_session().lost_ranks(),
-        seen=seen,
-        values=counters.get(index=np.s_[:2]).tolist(),
-    )
+    worker.report(new_table=new_table.get().tolist(), reloaded=counts_of(whole.get().min(), BITS))
     mv.shutdown()
     worker.report(ended=True)
 
@@ -182,60 +91,6 @@ def shares_items(victims, when):
     worker.report(ended=True)
 
 
-def adds_encoded_with_a_dying_server(failpoint):
-    """Add and sync values that int8 represents exactly, while rank 0 dies before an answer."""
-    if worker.RANK == 0:
-        os.environ["MULTIVERSO_FAILPOINTS"] = failpoint
-    mv.init(on_peer_lost="continue")
-    size = 300_000
-    table = mv.ArrayTableHandler(size, wire="int8")
-    array = np.zeros(size, np.float32)
-    sync = ParamSync([array], wire="int8")
-    mv.barrier()
-    if worker.RANK == 0:
-        worker.wait_for_kill(timeout=40)  # the failpoint kills this process
-    delta = np.random.default_rng(worker.RANK).integers(-127, 128, size).astype(np.float32)
-    delta[::128] = 127  # The largest magnitude of each block makes its step 1.
-    for _ in range(10):
-        table.add(delta)
-        array += delta
-        sync.sync()
-    mv.barrier()
-    expected = 10 * mv.aggregate(delta.astype(np.float64))
-    values = [table.get(sync=True), sync.tables[0].get(sync=True)]
-    worker.report(
-        lost=current_session().lost_ranks(),
-        are_exact=[bool((value == expected).all()) for value in values],
-    )
-    mv.shutdown()
-    worker.report(ended=True)
-
-
-def aggregates_with_a_dying_leader(failpoint):
-    """Aggregate a long array until rank 2, a leader, dies, then arrays of several sizes.
-
-    Rank 0, the other leader, receives nothing meanwhile, so that a message remains incomplete.
-    """
-    if worker.RANK in (0, 2):
-        os.environ["MULTIVERSO_FAILPOINTS"] = (
-            failpoint if worker.RANK == 2 else "piece.sent@1=sleep"
-        )
-    mv.init(on_peer_lost="continue")
-    survivors = worker.SIZE
-    while survivors == worker.SIZE:
-        try:
-            survivors = mv.aggregate(np.ones(1_000_000))[0]
-        except mv.PeerLostError:  # on all ranks
-            break
-    sums = [mv.aggregate(np.ones(size)) for size in (8, 100_000, 1_000_000)]
-    worker.report(
-        sums=[[total.min(), total.max()] for total in sums],
-        lost=current_session().lost_ranks(),
-    )
-    mv.shutdown()
-    worker.report(ended=True)
-
-
 def small_aggregates_with_a_dying_leader(victim, failpoint):
     """Aggregate small arrays until a rank dies, which leads its node; report the last array."""
     mv.init()
@@ -256,77 +111,6 @@ def small_aggregates_with_a_dying_leader(victim, failpoint):
     worker.wait_for("end")
 
 
-class _Tables:
-    """Tables with state, steps and rounding, and calls on them whose order matters."""
-
-    def __init__(self):
-        size = 3 * SIZE
-        self.tables = [
-            mv.ArrayTableHandler(size, updater="adam"),
-            mv.ArrayTableHandler(size, dtype="bfloat16"),
-            mv.MatrixTableHandler(300, 100, updater="momentum"),
-            mv.MatrixTableHandler(300, 100, mv.initializers.Constant(3), updater="adagrad"),
-            mv.HashTableHandler(10, 5000, updater="rmsprop"),
-            mv.ArrayTableHandler(size, wire="int8"),
-            mv.MatrixTableHandler(2, 300_000, updater="adagrad"),
-            mv.ArrayTableHandler(8, dtype="int64"),
-        ]
-
-    def change(self, seed):
-        """Make one call on each table; return the values of the call that is atomic."""
-        rng = np.random.default_rng(seed)
-        adam, rounded, rows, lazy, keyed, encoded, wide, counters = self.tables
-        adam.add(rng.random(adam.shape))
-        rounded.add_get(rng.random(rounded.shape))
-        rows.add(rng.random((90, 100)), rng.integers(0, 300, 90))
-        lazy.add(rng.random((90, 100)), rng.integers(0, 300, 90))
-        keyed.add(rng.random((200, 10)), rng.integers(0, 1000, 200))
-        delta = rng.integers(-127, 128, encoded.shape)
-        delta[::128] = 127  # The step of each block is 1, so the values are exact.
-        encoded.add(delta)
-        wide.add(rng.random(wide.shape))
-        wide.add(rng.random((2, 40_000)), index=np.s_[:, 5:40_005])
-        rows.add(rng.random((300, 7)), index=np.s_[:, 3:10])
-        return [int(counters.fetch_add(i)) for i in range(8)]
-
-    def values(self):
-        """Return what the tables contain."""
-        keys = np.arange(1000)
-        return [
-            table.get(keys, insert=False)
-            if isinstance(table, mv.HashTableHandler)
-            else table.get(sync=True)
-            for table in self.tables
-        ]
-
-
-def changes_with_dying_servers(*failpoints):
-    """Two ranks change tables by turns; the first ranks of the other node die while they serve."""
-    mv.init(on_peer_lost="continue")
-    tables = [_Tables(), _Tables()]
-    adders = [LAST - 1, LAST]
-    mv.barrier()
-    if worker.RANK < len(failpoints):
-        os.environ["MULTIVERSO_FAILPOINTS"] = failpoints[worker.RANK]
-        worker.wait_for_kill(timeout=60)  # the failpoint kills this process
-    for number, same in enumerate(tables):
-        for turn in range(6) if worker.RANK in adders else ():
-            adder = adders[turn % 2]
-            if worker.RANK != adder:
-                worker.wait_for(f"turn-{number}-{turn}", adder)
-                continue
-            assert same.change(turn) == [turn] * 8
-            worker.announce(f"turn-{number}-{turn}")
-        mv.barrier()
-        # Only the first tables change while ranks die, so that the second are the expected ones.
-        if number == 0:
-            worker.report(lost=current_session().lost_ranks())
-    equal = [a.tobytes() == b.tobytes() for a, b in zip(*(t.values() for t in tables), strict=True)]
-    worker.report(are_equal=equal)
-    mv.shutdown()
-    worker.report(ended=True)
-
-
 def names_the_dead():
     """Add in rounds until a rank is killed, and report the error and when this rank got it."""
     mv.init(True)
@@ -341,7 +125,7 @@ def names_the_dead():
 
 
 def creates_with_a_dying_maker(failpoint):
-    """Create a table while rank 0 dies, which has made its memory on the first node."""
+    """Create a table while rank 0 dies, which has made its memory."""
     mv.init(on_peer_lost="continue")
     mv.barrier()
     # The others open the memory a second later, when rank 0 has voted that it has mapped its own.
