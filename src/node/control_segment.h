@@ -162,7 +162,7 @@ struct alignas(64) NodeControl {
     alignas(64) std::atomic<uint32_t> completed;
     std::atomic<uint32_t> sleepers;
     // In a group that spans nodes: the latest collective, modulo 2^32, that all members on this
-    // node that are not excluded have begun. The node's leader sleeps on this word.
+    // node have begun. The node's leader sleeps on this word.
     alignas(64) std::atomic<uint32_t> gathered;
     std::atomic<uint32_t> sleeping_leaders;
   } groups[kGroups];
