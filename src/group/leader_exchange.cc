@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 
 namespace multiverso {
+
 LeaderExchange::LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
                                const NodeMemory* memory, ControlChannel* channel)
     : group_(group),
