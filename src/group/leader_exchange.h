@@ -23,8 +23,8 @@
 namespace multiverso {
 
 // What the leaders attach to their contributions to one collective of ranks on several nodes. The
-// payloads may show later that the ranks did not make the
-// same call. If Group::Wait begins the collective again, all is packed and taken again.
+// payloads may show later that the ranks did not make the same call. If Group::Wait begins the
+// collective again, all is packed and taken again.
 class Attachment {
  public:
   virtual ~Attachment() = default;
