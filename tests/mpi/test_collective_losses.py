@@ -71,13 +71,11 @@ def check_that_all_agree(call, points, np):
 @failpoints.needs_failpoints
 @pytest.mark.one_mpi
 @pytest.mark.parametrize("call", CALLS)
-@launch.again_where_mpi_is_stuck
 def test_all_remaining_ranks_agree_about_a_call_in_which_a_rank_died(call):
     check_that_all_agree(call, CALLS[call], RANKS)
 
 
 @failpoints.needs_failpoints
 @pytest.mark.one_mpi
-@launch.again_where_mpi_is_stuck
 def test_all_remaining_ranks_agree_about_a_shutdown_in_which_a_rank_died():
     check_that_all_agree("shutdown", POINTS, np=4)

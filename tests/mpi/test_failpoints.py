@@ -34,7 +34,6 @@ def test_shutdown_does_not_wait_for_a_leader_that_dies_in_it(mode):
 
 
 @failpoints.needs_failpoints
-@launch.again_where_mpi_is_stuck
 def test_a_creation_names_the_rank_that_died_before_the_others_had_opened_its_memory():
     variables = {"MULTIVERSO_LIBRARY": str(failpoints.LIBRARY)}
     arguments = ("creates_with_a_dying_maker", "group.begun@3=kill")

@@ -28,7 +28,6 @@ TestKeys = pytest.mark.one_mpi(CaseJobs(keys, JOBS).tests())
 @pytest.mark.parametrize(
     "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
 )
-@launch.again_where_mpi_is_stuck
 def test_survivors_keep_all_keys_and_every_acknowledged_add(number):
     rng = random.Random(f"{SEED}-{number}")
     victim = rng.randrange(4)

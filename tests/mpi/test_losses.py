@@ -5,7 +5,6 @@ import random
 import re
 import signal
 import struct
-import tempfile
 import time
 
 import pytest
@@ -15,8 +14,8 @@ from multiverso import checkpoint as checkpoints
 
 #: The number of repetitions of a test that kills a rank at random; all but the first are slow.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
-ON_ONE_NODE = [pytest.mark.slow, pytest.mark.one_mpi]
-REPETITIONS = [0, *(pytest.param(n, marks=ON_ONE_NODE) for n in range(1, KILLS))]
+REPEATED = [pytest.mark.slow, pytest.mark.one_mpi]
+REPETITIONS = [0, *(pytest.param(n, marks=REPEATED) for n in range(1, KILLS))]
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
 #: Adds of each rank to each table, as in programs/losses.py.
 ADDS = 400
@@ -67,12 +66,11 @@ def check_survivors(result, victim, adds, folder):
 
 
 @pytest.mark.parametrize("number", REPETITIONS)
-@launch.again_where_mpi_is_stuck
 def test_survivors_keep_every_acknowledged_add(number, rng, tmp_path):
-    folder = tempfile.mkdtemp(dir=tmp_path)
     victim = rng.randrange(4)
-    result, adds, _ = run_and_kill("continues", folder, victim=victim, delay=rng.random() * 0.6)
-    check_survivors(result, victim, adds, folder)
+    arguments = ("continues", str(tmp_path))
+    result, adds, _ = run_and_kill(*arguments, victim=victim, delay=rng.random() * 0.6)
+    check_survivors(result, victim, adds, tmp_path)
 
 
 @pytest.mark.slow
@@ -114,14 +112,12 @@ def share_items(np, victims, when, delay):
 
 
 @pytest.mark.parametrize(("np", "victims"), [(2, [0]), (3, [1, 2]), (4, [3])])
-@launch.again_where_mpi_is_stuck
 def test_item_of_a_killed_worker_is_handed_out_again(np, victims):
     for counts in share_items(np, victims, "holding", 0):
         assert counts == [1] * len(counts)
 
 
 @pytest.mark.parametrize("number", REPETITIONS)
-@launch.again_where_mpi_is_stuck
 def test_only_the_item_of_a_killed_worker_is_done_twice(number, rng):
     victim = rng.randrange(4)
     for counts in share_items(4, [victim], "random", rng.random() * 0.1):
