@@ -129,10 +129,10 @@ def init(
         over the data of each call. Each rank may choose differently. Integers are not affected.
     on_peer_lost : {"fail", "continue"}, optional
         The reaction when a rank dies or leaves without `shutdown`. With "fail", ranks that wait for
-        the lost rank get `PeerLostError`. With "continue", in async mode, the other ranks continue,
-        and keep every add that has returned; collective calls such as `barrier`, `save` and
-        `shutdown` do not wait for the lost rank. Every node needs a remaining rank. An add that a
-        dying rank was serving to another node is continued by another rank, and made once.
+        the lost rank get `PeerLostError`. With "continue", in async mode on one node, the other
+        ranks continue, and keep every add that has returned; collective calls such as `barrier`,
+        `save` and `shutdown` do not wait for the lost rank. On several nodes, "continue" is a
+        ValueError: start the job again from a checkpoint.
     peer_timeout : float, optional
         Seconds that a rank may be without a heartbeat, because its process is suspended or its
         machine is unreachable. After a third of the time the rank is logged. After all of it, ranks

@@ -29,8 +29,7 @@ class AtomicCalls(ShapedTable):
 
         So a table is a counter that all workers share: no two calls return the same value. The
         updater must be "add", and the dtype must not have 16 bits. With bounded staleness the call
-        counts and waits for nothing. If the element's server dies meanwhile and the session
-        continues (``on_peer_lost="continue"``), the call nevertheless adds once.
+        counts and waits for nothing.
 
         Parameters
         ----------

@@ -118,8 +118,7 @@ bool RoundService::HasLostLeader() const {
 }
 
 Status RoundService::Settle(const WaitLimit& limit) {
-  // With on_peer_lost="continue" there are no rounds, and a lost leader sends no last message.
-  if (!is_leader_ || context_->members().survives_losses()) return Status::Ok();
+  if (!is_leader_) return Status::Ok();
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     clock_exchange_.Close();

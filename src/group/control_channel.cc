@@ -8,7 +8,6 @@
 #include "base/frame.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "group/node_contribution.h"
 
 namespace multiverso {
 namespace {
@@ -43,7 +42,6 @@ ControlChannel::ControlChannel(std::unique_ptr<Messenger> messenger, const Membe
       memory_(memory),
       failure_detector_(failure_detector),
       peers_(peers),
-      numbers_(members->num_nodes()),
       reported_(static_cast<size_t>(members->size()), false) {
   for (int node = 0; node < members->num_nodes(); ++node) {
     service_ranks_.push_back(members->service_ranks(node));
@@ -124,7 +122,7 @@ Status ControlChannel::ReceiveAll(Received* received) {
 }
 
 bool ControlChannel::Handle(const ControlMessage& message) {
-  // A rank that was suspended does not know yet that the others continue without it.
+  // A rank that was suspended does not know yet that the others count it as lost.
   if (peers_->IsExcludedForSilence(message.sender)) return true;
   switch (message.kind) {
     case ControlMessage::kAborted: {
@@ -144,19 +142,6 @@ bool ControlChannel::Handle(const ControlMessage& message) {
     case ControlMessage::kLateQuestion:
       AnswerLateRanks(message);
       return true;
-    case ControlMessage::kContributionRequest: {
-      if (message.group >= kSpanningGroups || message.code < 0 ||
-          message.code >= members_->num_nodes()) {
-        return false;
-      }
-      std::string bytes;
-      // If not all members have begun, their leader sends the contribution once they have.
-      if (PackContribution(*memory_, *members_, *peers_, message.code, message.group,
-                           message.sequence, &bytes)) {
-        (void)messenger_->Post(message.sender, kExchangeTag + message.group, std::move(bytes));
-      }
-      return true;
-    }
     case ControlMessage::kLeaving:
       memory_->control()->leaving.store(1);
       return true;
@@ -252,10 +237,6 @@ void ControlChannel::SendNewLosses() {
   }
   for (const int rank : members_->node_ranks()) {
     if (reported_[static_cast<size_t>(rank)] || rank == members_->rank()) continue;
-    if (members_->survives_losses()) {
-      SendIfLost(rank);
-      continue;
-    }
     const std::atomic<uint32_t>& state = memory_->slot(rank).state;
     if (state.load(std::memory_order_acquire) != RankSlot::kAlive) continue;
     const std::string reason = peers_->ExitReason(rank);
@@ -276,23 +257,11 @@ void ControlChannel::SendIfSilent(int rank) {
   memory_->slot(rank).was_told.store(1);
 }
 
-void ControlChannel::SendIfLost(int rank) {
-  const std::string reason = peers_->ExitReason(rank);
-  if (reason.empty()) return;
-  peers_->Exclude(rank, reason);
-  if (!peers_->IsExcluded(rank)) return;
-  reported_[static_cast<size_t>(rank)] = true;
-  // A rank that left has posted its own message, but may have ended before MPI sent it.
-  const RankSlot& peer = memory_->slot(rank);
-  const bool has_left = peer.state.load() == RankSlot::kLeft;
-  SendExit(rank, has_left ? RankSlot::kLeft : RankSlot::kDied, has_left ? peer.reason : reason);
-}
-
 void ControlChannel::SendHeartbeatIfDue() {
   const Instant now = Clock::now();
   if (has_sent_last_ || now < last_heartbeat_ + failure_detector_->interval()) return;
   last_heartbeat_ = now;
-  // A rank that closes may become the speaker of its node only now.
+  // A rank that closes may become the first service rank of its node only now.
   SendHeartbeat(/*is_last=*/is_closing_);
 }
 
@@ -305,7 +274,7 @@ void ControlChannel::AnnounceClose() {
 }
 
 void ControlChannel::SendHeartbeat(bool is_last) {
-  if (Speaker() != members_->rank()) return;
+  if (ServiceRankOf(members_->node()) != members_->rank()) return;
   ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
   has_sent_last_ = is_last;
@@ -318,23 +287,6 @@ int ControlChannel::ServiceRankOf(int node) const {
     if (!peers_->IsLost(rank)) return rank;
   }
   return ranks.front();
-}
-
-int ControlChannel::Speaker() const {
-  for (const int rank : service_ranks_[static_cast<size_t>(members_->node())]) {
-    const bool may_be_suspended = members_->survives_losses() && rank != members_->rank() &&
-                                  !failure_detector_->IsBeating(rank);
-    if (!may_be_suspended && !peers_->IsLost(rank)) return rank;
-  }
-  return members_->rank();
-}
-
-void ControlChannel::RequestContribution(int node, int group, uint64_t sequence) {
-  ControlMessage question =
-      MakeQuestion(ControlMessage::kContributionRequest, group, sequence, *members_);
-  question.code = node;
-  if (peers_->FirstRankOfLostNode(node) < 0) return SendTo(node, question);
-  SendToOtherNodes(question);
 }
 
 LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {

@@ -1,11 +1,10 @@
 // ControlChannel: messages between the nodes of a session, outside of collectives and of calls on
 // tables. They report that a rank aborted the session, left or died, that all are to leave, or that
-// a node is alive, and carry two questions of leaders: for late ranks, and for a contribution
-// (LeaderExchange).
+// a node is alive, and carry the question of a leader for late ranks.
 //
 // Control messages go to the ranks with a service thread, of which every node has at least one
 // (Membership::service_ranks). The service thread records a report in the control segment of its
-// node, where waiting ranks look, and sends the answer to a question to the leader that asked.
+// node, where waiting ranks look, and answers the leader that asked.
 #pragma once
 
 #include <atomic>
@@ -23,7 +22,6 @@
 #include "liveness/peer_status.h"
 #include "node/membership.h"
 #include "node/node_memory.h"
-#include "node/sequence_numbers.h"
 #include "transport/call_tags.h"
 #include "transport/deferred_failure.h"
 #include "transport/messenger.h"
@@ -47,7 +45,6 @@ class ControlChannel {
 
   Messenger* messenger() const { return messenger_.get(); }
   CallTags* tags() { return &tags_; }
-  SequenceNumbers* numbers() { return &numbers_; }
 
   // Handles the messages that have arrived, and checks periodically whether ranks of this node have
   // died. Returns whether a message other than a heartbeat arrived: heartbeats announce no others.
@@ -83,10 +80,6 @@ class ControlChannel {
   // Receives the answers that have arrived. Returns whether all nodes have answered.
   bool CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry);
 
-  // Asks that node for its contribution to that collective or, if all of its ranks are lost, the
-  // other nodes. LeaderExchange receives the answer.
-  void RequestContribution(int node, int group, uint64_t sequence);
-
   // Counts an invalid message, and logs the first one. `from` is the sender, or -1 if unknown.
   void ReportInvalid(const char* expected, int from);
   int64_t invalid_messages() const { return invalid_.load(std::memory_order_relaxed); }
@@ -110,15 +103,11 @@ class ControlChannel {
   void AnswerLateRanks(const ControlMessage& question);
   void CheckNodePeers();
   void SendNewLosses();  // called with polling_ held
-  // Excludes and reports the rank if it is lost. Used in sessions that survive losses.
-  void SendIfLost(int rank);
   // Reports to all nodes, that of the rank included, that this node has found a rank of another
   // node silent. What this node was told is reported by the node that has found it.
   void SendIfSilent(int rank);
   void SendHeartbeatIfDue();
-  // Returns the rank that sends the heartbeats of this node: the first service rank that is not
-  // lost. A suspended one must not make its node silent if the session can go on without it.
-  int Speaker() const;
+  // Sends a heartbeat of this node if this rank is the node's first service rank that is not lost.
   void SendHeartbeat(bool is_last);
 
   std::unique_ptr<Messenger> messenger_;
@@ -127,7 +116,6 @@ class ControlChannel {
   FailureDetector* failure_detector_;
   const PeerStatus* peers_;
   CallTags tags_;                                // for this rank's calls on tables of other nodes
-  SequenceNumbers numbers_;                      // likewise
   std::vector<std::vector<int>> service_ranks_;  // by node
   std::mutex polling_;
   std::atomic<int64_t> polling_since_{0};  // in nanoseconds of Clock; 0 while no thread polls

@@ -16,17 +16,15 @@ struct ControlMessage {
     kExit = 2,
     kLateQuestion = 3,
     kHeartbeat = 4,
-    kContributionRequest = 5,
-    kLeaving = 6,
+    kLeaving = 5,
   };
 
   uint32_t kind = 0;
   int32_t sender = 0;
   int32_t rank = 0;  // the rank that it is about; -1 for kAborted if the error is about none
-  // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one;
-  // kContributionRequest: the node whose contribution is requested.
+  // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one.
   int32_t code = 0;
-  int32_t group = 0;                 // this and the next: kLateQuestion, kContributionRequest
+  int32_t group = 0;                 // this and the next: kLateQuestion
   uint64_t sequence = 0;             // kExit: whether the rank was silent, and may run again
   uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
   char text[512] = {};

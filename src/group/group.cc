@@ -51,7 +51,7 @@ Group::Group(int index, std::vector<int> ranks, const Membership* members, const
       watch_(members, peers, state) {
   for (const int rank : ranks_) num_members_here_ += members->is_local(rank) ? 1 : 0;
   if (num_members_here_ == ranks_.size()) return;
-  exchange_ = std::make_unique<LeaderExchange>(index, ranks_, members, memory, peers, channel);
+  exchange_ = std::make_unique<LeaderExchange>(index, ranks_, members, memory, channel);
 }
 
 void Group::StartCall(int size, uint64_t sequence) {
@@ -308,39 +308,22 @@ Status Group::CheckPeers(const std::vector<int>& late) {
     return watch_.Lost({rank}, WaitText());
   }
   if (any_excluded) return Status::Pending();
-  if (!spans_nodes()) return Status::Ok();
-  MV_RETURN_IF_NOT_OK(CheckOwnLeader());
-  return CheckNodes();
+  return spans_nodes() ? CheckLeaders() : Status::Ok();
 }
 
-Status Group::CheckOwnLeader() {
-  const int leader = exchange_->leader();
-  if (leader < 0 || leader == members_->rank()) return Status::Ok();
-  if (!members_->survives_losses()) {
-    return peers_->IsLost(leader) ? CheckLost(leader) : Status::Ok();
-  }
-  // Once a leader is excluded, the next member becomes the leader.
-  (void)peers_->ExcludeIfLost(leader);
-  return Status::Ok();
-}
-
-Status Group::CheckNodes() {
+Status Group::CheckLeaders() {
+  const int mine = exchange_->leader();
+  if (mine != members_->rank() && peers_->IsLost(mine)) MV_RETURN_IF_NOT_OK(CheckLost(mine));
   for (const int node : exchange_->MissingNodes(sequence_)) {
-    if (members_->survives_losses()) {
-      const int lost = peers_->FirstRankOfLostNode(node);
-      if (lost < 0) continue;
-      return CheckLost(
-          lost, StrCat("; ", members_->NameNode(node), " is lost, and the rows that were there"));
-    }
     const int leader = exchange_->LeaderOf(node);
     if (peers_->IsLost(leader)) return CheckLost(leader);
   }
   return Status::Ok();
 }
 
-Status Group::CheckLost(int rank, const std::string& consequence) {
+Status Group::CheckLost(int rank) {
   if (!watch_.MessagesHaveArrived() || IsCompleted()) return Status::Ok();
-  return watch_.Lost({rank}, WaitText(), consequence);
+  return watch_.Lost({rank}, WaitText());
 }
 
 Status Group::CheckOtherGroups(const std::vector<int>& late) const {

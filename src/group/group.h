@@ -109,10 +109,9 @@ class Group {
   // Returns an error if one of the `late` ranks will never begin this collective, or pending if the
   // session continues without that rank. In a group that spans nodes, checks the leaders as well.
   Status CheckPeers(const std::vector<int>& late);
-  // Returns PeerLostError if a node can no longer send a contribution that is missing.
-  Status CheckNodes();
-  // Returns PeerLostError if this node's leader is lost, or excludes it if losses are survived.
-  Status CheckOwnLeader();
+  // Returns PeerLostError if this node's leader is lost, or that of a node whose contribution is
+  // missing.
+  Status CheckLeaders();
   bool spans_nodes() const { return exchange_ != nullptr; }
   bool IsLeader() const;
   // Does the leader's part of the collective. Returns ok when the collective is complete, or
@@ -123,7 +122,7 @@ class Group {
   bool DescribeLate(PeerWatch::Late* whom);
   // Returns ok while the last messages of the lost rank may still arrive, since they may complete
   // the collective, and then PeerLost.
-  Status CheckLost(int rank, const std::string& consequence = "");
+  Status CheckLost(int rank);
   std::string WaitText() const { return watch_.WhileWaiting(NameOf(OwnKind())); }
 
   const int index_;

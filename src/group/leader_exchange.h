@@ -1,41 +1,30 @@
 // LeaderExchange: the exchange of a collective's payloads between nodes, by one leader per node.
 //
-// When every member on a node has begun a collective or is excluded, the slots in the node's
-// control segment hold the node's contribution (NodeContribution). The contribution stays readable
-// until a member begins the next collective but one. At that time all nodes have begun the next
-// collective and no longer need the contribution. So every leader that asks gets the same answer.
+// When every member on a node has begun a collective, the slots in the node's control segment hold
+// the node's contribution (NodeContribution). The leader of a node is its first member. It sends
+// the contribution to the leaders of all other nodes, and writes their contributions into its
+// control segment. When all contributions are there, the collective is complete on the node.
 //
-// The leader of a node is its first member that is not excluded. The leader sends the contribution
-// to the leaders of all other nodes, and writes their contributions into its control segment. When
-// all contributions are there, the collective is complete on the node. If a leader dies, the next
-// member takes over. The new leader sends its node's contribution again (receivers ignore a second
-// copy), and asks for the contributions of the other nodes, which may have been lost with the old
-// leader. A node that is asked too early sends its contribution when its members have begun. If all
-// ranks of a node are lost, the leaders ask each other for what that node may have sent to some of
-// them. So all ranks get the same result, and none waits for a lost rank.
-//
-// In a session that does not survive losses, the first node with members sends its contribution
-// last, unless it has an attachment: while that node's leader waits for the others, it can give up
-// the collective for all ranks, and no other rank completes it.
+// The first node with members sends its contribution last, unless it has an attachment: while that
+// node's leader waits for the others, it can give up the collective for all ranks, and no other
+// rank completes it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "group/control_channel.h"
 #include "group/node_contribution.h"
-#include "liveness/peer_status.h"
 #include "node/membership.h"
 #include "node/node_memory.h"
 
 namespace multiverso {
 
-// What the leaders attach to their contributions to one collective of ranks on several nodes, in a
-// session that does not survive losses. The payloads may show later that the ranks did not make the
-// same call. If Group::Wait begins the collective again, all is packed and taken again.
+// What the leaders attach to their contributions to one collective of ranks on several nodes. The
+// payloads may show later that the ranks did not make the same call. If Group::Wait begins the
+// collective again, all is packed and taken again.
 class Attachment {
  public:
   virtual ~Attachment() = default;
@@ -53,21 +42,21 @@ class LeaderExchange {
   // Exchanges payloads for that group, whose members are `ranks`. The pointers outlive the
   // exchange.
   LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
-                 const NodeMemory* memory, const PeerStatus* peers, ControlChannel* channel);
+                 const NodeMemory* memory, ControlChannel* channel);
 
-  // Returns the leader of that node, or -1 if the node has no member that is not excluded.
-  int LeaderOf(int node) const;
+  // Returns the leader of that node, or -1 if the node has no member.
+  int LeaderOf(int node) const { return leaders_[static_cast<size_t>(node)]; }
   int leader() const { return LeaderOf(members_->node()); }
-  // Called by the leader when all members on its node that are not excluded have begun that
-  // collective. Returns ok when the payloads of all nodes are in the control segment and this
-  // node's contribution is sent, and pending before. Never waits. `attachment` may be null.
+  // Called by the leader when all members on its node have begun that collective. Returns ok when
+  // the payloads of all nodes are in the control segment and this node's contribution is sent, and
+  // pending before. Never waits. `attachment` may be null.
   Status Exchange(uint64_t sequence, Attachment* attachment);
   // Returns the nodes whose contribution to that collective has not arrived.
   std::vector<int> MissingNodes(uint64_t sequence) const;
 
  private:
   std::atomic<uint64_t>& received(int node) const {
-    return memory_->slot(first_ranks_[static_cast<size_t>(node)]).groups[group_].received;
+    return memory_->slot(LeaderOf(node)).groups[group_].received;
   }
   // Returns whether this is the first node with members.
   bool IsFirstNode() const;
@@ -78,15 +67,12 @@ class LeaderExchange {
   const int group_;
   const Membership* members_;
   const NodeMemory* memory_;
-  const PeerStatus* peers_;
   ControlChannel* channel_;
-  std::vector<int> first_ranks_;         // by node: the first rank of the node
-  std::vector<std::vector<int>> ranks_;  // by node: the members of the group
+  std::vector<int> leaders_;  // by node
   // By node: a contribution to the next collective that cannot be stored yet.
   std::vector<std::string> early_;
   uint64_t begun_ = 0;  // the latest collective for which the early contributions were stored
   uint64_t sent_ = 0;   // the latest collective whose contribution this rank has sent
-  Instant last_request_{};
 };
 
 }  // namespace multiverso

@@ -17,8 +17,7 @@ struct Header {
 
 struct Entry {
   int32_t rank;
-  uint32_t kind;  // a CollectiveKind; 0 if the rank does not take part
-  uint32_t state;
+  uint32_t kind;  // a CollectiveKind
   uint32_t bytes;
 };
 
@@ -34,33 +33,17 @@ int64_t MaxContributionBytes(const Membership& members) {
          members.size() * (kEntryBytes + kMaxAttachedBytes);
 }
 
-bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
-                      int node, int group, uint64_t sequence, std::string* bytes) {
-  *bytes = MakeFrame(FrameKind::kContribution, Header{group, node, sequence});
-  bool is_first = true;
-  for (int rank = 0; rank < members.size(); ++rank) {
-    if (members.node_of(rank) != node) continue;
-    if (std::exchange(is_first, false) && node != members.node() &&
-        memory.slot(rank).groups[group].received.load(std::memory_order_acquire) < sequence) {
-      return false;
-    }
+bool PackContribution(const NodeMemory& memory, const Membership& members, int group,
+                      uint64_t sequence, std::string* bytes) {
+  *bytes = MakeFrame(FrameKind::kContribution, Header{group, members.node(), sequence});
+  for (const int rank : members.node_ranks()) {
     if (!IsMember(members, group, rank)) continue;
-    // The exclusion is read before the sequence, which an excluded rank no longer changes.
-    const bool is_excluded = peers.IsExcluded(rank);
-    const RankSlot& slot = memory.slot(rank);
-    const RankSlot::GroupProgress& progress = slot.groups[group];
+    const RankSlot::GroupProgress& progress = memory.slot(rank).groups[group];
+    if (progress.sequence.load(std::memory_order_acquire) < sequence) return false;
+    CollectiveKind kind{};
     std::string data;
-    Entry entry{rank, 0, slot.state.load(), 0};
-    if (progress.sequence.load(std::memory_order_acquire) >= sequence) {
-      CollectiveKind kind{};
-      if (!progress.SlotFor(sequence).ReadIfCurrent(sequence, &kind, &data)) return false;
-      entry.kind = static_cast<uint32_t>(kind);
-    } else {
-      if (!is_excluded) return false;
-      data = entry.state == RankSlot::kLeft ? slot.reason : peers.ExitReason(rank);
-    }
-    entry.bytes = static_cast<uint32_t>(data.size());
-    AppendRaw(entry, bytes);
+    if (!progress.SlotFor(sequence).ReadIfCurrent(sequence, &kind, &data)) return false;
+    AppendRaw(Entry{rank, static_cast<uint32_t>(kind), static_cast<uint32_t>(data.size())}, bytes);
     *bytes += data;
   }
   return true;
@@ -85,17 +68,12 @@ bool UnpackContribution(const std::string& bytes, const Membership& members,
     if (members.node_of(rank) != header.node || !IsMember(members, header.group, rank)) continue;
     Entry entry{};
     RankContribution member;
-    if (!reader.Read(&entry) || entry.rank != rank || entry.bytes > ExchangeSlot::kMaxBytes ||
-        !reader.ReadText(entry.bytes, &member.data)) {
+    if (!reader.Read(&entry) || entry.rank != rank || entry.kind == 0 ||
+        entry.bytes > ExchangeSlot::kMaxBytes || !reader.ReadText(entry.bytes, &member.data)) {
       return false;
     }
     member.rank = rank;
-    member.takes_part = entry.kind != 0;
     member.kind = static_cast<CollectiveKind>(entry.kind);
-    member.state = static_cast<RankSlot::State>(entry.state);
-    if (!member.takes_part && member.state != RankSlot::kLeft && member.state != RankSlot::kDied) {
-      return false;
-    }
     contribution->ranks.push_back(std::move(member));
   }
   if (reader.remaining() == 0) return true;

@@ -1,6 +1,5 @@
 // NodeContribution: the payloads of the ranks of one node in one collective, as one message between
-// leaders. For a rank that does not take part, the contribution says how the rank ended. A leader
-// may add further bytes (Attachment).
+// leaders. A leader may add further bytes (Attachment).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "liveness/peer_status.h"
 #include "node/control_segment.h"
 #include "node/membership.h"
 #include "node/node_memory.h"
@@ -17,10 +15,8 @@ namespace multiverso {
 
 struct RankContribution {
   int rank = 0;
-  bool takes_part = false;
-  CollectiveKind kind{};                      // if it takes part
-  RankSlot::State state = RankSlot::kAbsent;  // if it does not: kLeft or kDied
-  std::string data;                           // the payload, or the reason for `state`
+  CollectiveKind kind{};
+  std::string data;  // the payload
 };
 
 struct NodeContribution {
@@ -37,13 +33,10 @@ constexpr int64_t kMaxAttachedBytes = int64_t{16} << 10;
 // Returns the largest size of a contribution in this session.
 int64_t MaxContributionBytes(const Membership& members);
 
-// Packs the contribution of this node, or that of another node as this node has received it.
-// Returns false before all members on this node have begun the collective or are excluded, or
-// before the other node's contribution is here, and again once a member has overwritten its payload
-// with a later one: no rank needs the older one then. Thread-safe, since service threads call it at
-// any time.
-bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
-                      int node, int group, uint64_t sequence, std::string* bytes);
+// Packs the contribution of this node. Returns false unless all members on this node have begun the
+// collective, and again once a member that gave it up has overwritten its payload with a later one.
+bool PackContribution(const NodeMemory& memory, const Membership& members, int group,
+                      uint64_t sequence, std::string* bytes);
 
 // Adds what a leader attaches to the contribution in `bytes`.
 void Attach(const std::string& attached, std::string* bytes);

@@ -16,13 +16,12 @@ bool PeerWatch::MessagesHaveArrived() {
   return now >= *loss_noticed_ + kDelay;
 }
 
-Status PeerWatch::Lost(const std::vector<int>& ranks, const std::string& where,
-                       const std::string& consequence) const {
+Status PeerWatch::Lost(const std::vector<int>& ranks, const std::string& where) const {
   std::string ends;
   for (const int rank : ranks) ends += StrCat(ends.empty() ? "" : ", ", peers_->EndOf(rank));
   const int last = ranks.back();
   peers_->LogLastCalls(last);
-  return state_->ReportLost(last, StrCat(ends, where, peers_->Trace(last), consequence));
+  return state_->ReportLost(last, StrCat(ends, where, peers_->Trace(last)));
 }
 
 std::string PeerWatch::Describe(const char* waited, const Late& late) const {

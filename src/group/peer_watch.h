@@ -40,9 +40,8 @@ class PeerWatch {
   // The first call begins to count, so a rank must be lost then.
   bool MessagesHaveArrived();
   // Returns PeerLost, and tells other ranks of the losses that this rank knows. The text is the end
-  // of each of `ranks`, `where`, the known facts about the last of them, and `consequence`.
-  Status Lost(const std::vector<int>& ranks, const std::string& where,
-              const std::string& consequence = "") const;
+  // of each of `ranks`, `where`, and the known facts about the last of them.
+  Status Lost(const std::vector<int>& ranks, const std::string& where) const;
 
   // Whom a call waits for: the end of a sentence about this rank.
   struct Late {

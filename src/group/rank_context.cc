@@ -59,9 +59,7 @@ RankContext::~RankContext() {
   if (control_channel_ == nullptr) return;
   Messenger* const messenger = control_channel_->messenger();
   const uint32_t state = memory_.own_slot().state.load(std::memory_order_relaxed);
-  // After a rank has died, MPI cannot be shut down cleanly.
-  const bool some_lost = members_.survives_losses() && peers_.HasRecordedLoss();
-  if (state == RankSlot::kClosed && !some_lost) messenger->Close();
+  if (state == RankSlot::kClosed) messenger->Close();
   // The receivers of the last messages are polling, so the wait is short.
   messenger->Drain(Clock::now() + std::chrono::seconds(1));
 }
@@ -69,14 +67,12 @@ RankContext::~RankContext() {
 std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messenger> messenger) {
   if (messenger == nullptr) return nullptr;
   messenger->RefuseIf([this](int other) {
-    // In a session that survives losses, a rank that left also receives no further messages.
     const uint32_t state = memory_.slot(other).state.load(std::memory_order_relaxed);
     // A silent rank may run again, and must then learn that it counts as lost.
     const bool must_learn =
         peers_.WasFoundSilentHere(other) && memory_.slot(other).was_told.load() == 0;
     const bool has_died = state == RankSlot::kDied && !must_learn;
-    return has_died || (state == RankSlot::kLeft && members_.survives_losses()) ||
-           (connections_ != nullptr && connections_->HasEnded(other));
+    return has_died || (connections_ != nullptr && connections_->HasEnded(other));
   });
   return std::make_unique<ControlChannel>(std::move(messenger), &members_, &memory_,
                                           &failure_detector_, &peers_);

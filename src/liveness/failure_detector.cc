@@ -36,11 +36,6 @@ bool FailureDetector::HasMissedHeartbeats() const {
   return mine != 0 && NanosecondsNow() - mine > kMissedHeartbeats * interval_.count();
 }
 
-bool FailureDetector::IsBeating(int rank) const {
-  const int64_t last = last_heartbeat(rank).load(std::memory_order_acquire);
-  return NanosecondsNow() - last <= kMissedHeartbeats * interval_.count();
-}
-
 void FailureDetector::RecordHeartbeat(int node, bool is_last) {
   const int64_t now = is_last ? 0 : NanosecondsNow();
   for (int rank = 0; rank < members_->size(); ++rank) {

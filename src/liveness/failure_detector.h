@@ -33,8 +33,6 @@ class FailureDetector {
   // Returns whether this rank has missed several of its own heartbeats: it was suspended, and
   // others may count it as lost.
   bool HasMissedHeartbeats() const;
-  // Returns whether that rank has sent its last few heartbeats.
-  bool IsBeating(int rank) const;
   // Records a heartbeat of another node. After its last one, the node's silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
 

@@ -143,16 +143,6 @@ bool PeerStatus::AnyDied() const {
   return false;
 }
 
-int PeerStatus::FirstRankOfLostNode(int node) const {
-  int first = -1;
-  for (int rank = 0; rank < members_->size(); ++rank) {
-    if (members_->node_of(rank) != node) continue;
-    if (!IsLost(rank)) return -1;
-    if (first < 0) first = rank;
-  }
-  return first;
-}
-
 bool PeerStatus::IsExcluded(int rank) const {
   if (!members_->survives_losses()) return false;
   const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);

@@ -66,8 +66,6 @@ class PeerStatus final : public OwnerProbe {
   // Returns whether any other rank has died, as far as this rank can tell, or its node is
   // silent.
   bool AnyDied() const;
-  // Returns the first rank of another node if all ranks of the node are lost, and -1 otherwise.
-  int FirstRankOfLostNode(int node) const;
 
   // Returns whether the other ranks continue without that rank. An excluded rank begins no further
   // collective. Always false in a session that does not survive losses. In an elastic session, the
@@ -90,8 +88,8 @@ class PeerStatus final : public OwnerProbe {
   // Returns whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks
   // every rank.
   bool HasRecordedLoss() const { return memory_->control()->some_lost.load() != 0; }
-  // Records and logs that the session continues without that rank of this node. `reason` has the
-  // form of ExitReason. RecordExit excludes ranks of other nodes.
+  // Records and logs that the session continues without that rank. `reason` has the form of
+  // ExitReason.
   void Exclude(int rank, const std::string& reason) const;
   // Excludes a rank if it is lost, and returns whether it is.
   bool ExcludeIfLost(int rank) const;

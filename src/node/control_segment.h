@@ -10,7 +10,6 @@
 #include "node/agreed_options.h"
 #include "node/exchange_slot.h"
 #include "node/flight_recorder.h"
-#include "node/request_log.h"
 
 namespace multiverso {
 
@@ -61,7 +60,7 @@ struct alignas(64) RankSlot {
   struct alignas(64) GroupProgress {
     // The number, from 1, of the latest collective of the group that the rank has begun.
     std::atomic<uint64_t> sequence;
-    // Used only in the slot of the first rank of another node: the latest collective for which that
+    // Used only in the slot of the leader of another node: the latest collective for which that
     // node's contribution has been written to the slots of its members (LeaderExchange).
     std::atomic<uint64_t> received;
     // The payload of collective n is in slots[n % 2]. A rank can be one collective ahead of a slow
@@ -158,7 +157,7 @@ struct alignas(64) NodeControl {
     alignas(64) std::atomic<uint32_t> completed;
     std::atomic<uint32_t> sleepers;
     // In a group that spans nodes: the latest collective, modulo 2^32, that all members on this
-    // node that are not excluded have begun. The node's leader sleeps on this word.
+    // node have begun. The node's leader sleeps on this word.
     alignas(64) std::atomic<uint32_t> gathered;
     std::atomic<uint32_t> sleeping_leaders;
   } groups[kGroups];
@@ -186,7 +185,7 @@ struct alignas(64) NodeControl {
     first_lost.compare_exchange_strong(none, rank + 1);
   }
 
-  // After this struct come three arrays with one entry per rank of the session, in rank order.
+  // After this struct come two arrays with one entry per rank of the session, in rank order.
   // The caller passes their size, since num_ranks may be unset or, in a file, invalid.
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
   const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }
@@ -196,13 +195,9 @@ struct alignas(64) NodeControl {
   const FlightRecorder* recorders(int session_size) const {
     return reinterpret_cast<const FlightRecorder*>(slots() + session_size);
   }
-  RequestLog* request_logs(int session_size) {
-    return reinterpret_cast<RequestLog*>(recorders(session_size) + session_size);
-  }
 
   static int64_t BytesFor(int64_t session_size) {
-    constexpr auto kPerRank =
-        static_cast<int64_t>(sizeof(RankSlot) + sizeof(FlightRecorder) + sizeof(RequestLog));
+    constexpr auto kPerRank = static_cast<int64_t>(sizeof(RankSlot) + sizeof(FlightRecorder));
     return static_cast<int64_t>(sizeof(NodeControl)) + session_size * kPerRank;
   }
 };

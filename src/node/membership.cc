@@ -80,6 +80,14 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     if (members.name().empty()) CopyText(members.options_.name, StrCat("job-", first.pid));
     members.MakeElastic();
   }
+  if (members.survives_losses() && members.spans_nodes()) {
+    return Status(Code::kValue,
+                  StrCat("on_peer_lost: expected \"fail\" in a session on several nodes, received "
+                         "\"continue\" on ",
+                         members.num_nodes(),
+                         " nodes: after a loss, start the job again from a checkpoint, by the "
+                         "scheduler (requeue on failure) or a loop around mpirun"));
+  }
   for (int i = 0; i < members.capacity(); ++i) {
     if (members.nodes_[static_cast<size_t>(i)] != members.node()) continue;
     if (i == rank) members.local_rank_ = static_cast<int>(members.node_ranks_.size());
@@ -131,7 +139,7 @@ std::vector<int> Membership::service_ranks(int node) const {
   for (int i = 0; i < size(); ++i) {
     if (node_of(i) != node) continue;
     if (first < 0) first = i;
-    if (is_server(i) || survives_losses()) ranks.push_back(i);
+    if (is_server(i)) ranks.push_back(i);
   }
   if (ranks.empty()) ranks.push_back(first);
   return ranks;

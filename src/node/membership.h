@@ -102,7 +102,7 @@ class Membership {
   // Returns a number that no other session has.
   uint64_t session() const { return session_; }
   std::chrono::milliseconds peer_timeout() const { return options_.peer_timeout; }
-  // Returns whether the session continues without lost ranks.
+  // Returns whether the session continues without lost ranks. Its ranks are then on one node.
   bool survives_losses() const { return options_.on_loss == OnLoss::kContinue; }
   bool spans_nodes() const { return num_nodes_ > 1; }
   // Return the ranks of this rank's node, in order (those of an elastic session also if they have
@@ -116,8 +116,7 @@ class Membership {
   int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
   // Returns the ranks of that node that receive messages for it (ControlChannel, ShardService), in
-  // order: all in a session that survives losses, otherwise the servers, or its first rank if it
-  // has no server.
+  // order: the servers, or its first rank if it has no server.
   std::vector<int> service_ranks(int node) const;
   // Returns the rank that acts for that node in rounds and clocks: its first worker, or its first
   // rank if it has none. It may differ from the leader in collectives (LeaderExchange).

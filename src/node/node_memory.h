@@ -38,10 +38,6 @@ class NodeMemory {
   RankSlot& own_slot() const { return slot(members_->rank()); }
   char* scratch(int local_rank, int area) const;  // area 0 or 1 of that rank
   FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->rank(); }
-  // Returns the record of the requests that `rank` of another node numbers in that slot.
-  RequestRecord* request_record(int rank, int slot) const {
-    return &control_->request_logs(num_ranks())[rank].records[slot];
-  }
   // Returns how long the ranks of this node poll before they sleep.
   const SpinPolicy& spin_policy() const {
     return members_->num_ranks_here() > cores_ ? kSharedCore : kOwnCore;

@@ -106,8 +106,6 @@ class Session {
   Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
   // Waits for all ranks to close, and completes the rounds and the save in progress.
   Status SettleBeforeClose(bool* save_failed, const WaitLimit& limit);
-  // In a session that survives losses, waits a while for all nodes to complete the last allgather.
-  void Linger(const WaitLimit& limit);
   // Ends the use of the files of tables, when no rank uses the tables any more.
   Status EndUseOfFiles(bool after_error, const WaitLimit& limit);
   // Returns the limit of a collective call, whose interrupt aborts or leaves the session.

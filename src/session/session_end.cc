@@ -10,12 +10,6 @@
 #include "session/session.h"
 
 namespace multiverso {
-namespace {
-
-constexpr auto kMaxLinger = std::chrono::seconds(5);
-
-}  // namespace
-
 Result<int32_t> Session::AgreeToLeave(int when, int64_t* step, Interrupt* interrupt) {
   if (options_.on_term != MV_TERM_LEAVES || members_.is_elastic()) {
     return Status(Code::kState, "check_leaving: expected a session with MV_TERM_LEAVES");
@@ -120,7 +114,6 @@ Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
   const Status saved = EndSave(&checkpointing_, limit);
   // If EndSave has removed the job, all ranks know of the failure, and the session closes anyway.
   *save_failed = !saved.ok() && checkpointing_.job == nullptr;
-  if (saved.ok()) Linger(limit);
   // No rank waits for another one any more, so the disk may take its time, and may fail.
   const Status ended = EndUseOfFiles(/*after_error=*/false, limit);
   return saved.ok() ? ended : saved;
@@ -155,18 +148,6 @@ void Session::Leave(const std::string& reason) {
     (void)EndUseOfFiles(/*after_error=*/true, WaitLimit::Until(NextDeadline(), nullptr));
   }
   context_->state()->Leave(reason);
-}
-
-void Session::Linger(const WaitLimit& limit) {
-  // A rank that has closed its session serves no other node any more. But if the leader of a node
-  // dies in the last allgather, its successor still needs the contributions of the other nodes, and
-  // those must learn of the death, since MPI_Finalize would wait for the dead rank. So the ranks
-  // meet once more, but wait at most for kMaxLinger.
-  if (!members_.survives_losses() || !members_.spans_nodes()) return;
-  Group* const world = context_->world();
-  world->BeginAllgather(CollectiveKind::kClose);
-  // A failure is ignored, since a rank that no longer answers has finished, too.
-  (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kMaxLinger, limit.interrupt});
 }
 
 }  // namespace multiverso

@@ -78,10 +78,7 @@ Status KeyedShard::Run(const Request& request, Progress* progress, const WaitLim
   }
 }
 
-bool KeyedShard::Recover(int64_t stripe) const {
-  keys_->Rebuild(stripe);
-  return Shard::Recover(stripe);
-}
+void KeyedShard::Recover(int64_t stripe) const { keys_->Rebuild(stripe); }
 
 void KeyedShard::NoteChanges(int64_t first, int64_t count) const {
   Shard::NoteChanges(first, count);

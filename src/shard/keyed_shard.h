@@ -42,7 +42,7 @@ class KeyedShard final : public Shard {
 
  protected:
   void NoteChanges(int64_t first, int64_t count) const override;
-  bool Recover(int64_t stripe) const override;
+  void Recover(int64_t stripe) const override;
 
  private:
   struct PlacesOfKeys;

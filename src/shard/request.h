@@ -50,12 +50,11 @@ constexpr unsigned kAddsDelta = 2;   // the updater applies its data
 constexpr unsigned kStoresData = 4;  // its data overwrite the parameters
 constexpr unsigned kReturnsParameters = 8;  // it returns parameters
 constexpr unsigned kChangesOption = 16;     // it changes the updater's options
-constexpr unsigned kIsIdempotent = 32;      // executing it twice does no harm
-constexpr unsigned kIsLocal = 64;     // never a message: it is for what is on the caller's node
-constexpr unsigned kTouches = 128;    // prepares rows for a change by another request
-constexpr unsigned kNamesKeys = 256;  // its ids are keys
-constexpr unsigned kReturnsNumbers = 512;  // it returns int64 numbers, not parameters
-constexpr unsigned kIsAtomic = 1024;       // changes an element without the updater, and returns it
+constexpr unsigned kIsLocal = 32;     // never a message: it is for what is on the caller's node
+constexpr unsigned kTouches = 64;     // prepares rows for a change by another request
+constexpr unsigned kNamesKeys = 128;  // its ids are keys
+constexpr unsigned kReturnsNumbers = 256;  // it returns int64 numbers, not parameters
+constexpr unsigned kIsAtomic = 512;        // changes an element without the updater, and returns it
 
 struct RequestTraits {
   RequestKind kind;
@@ -70,21 +69,21 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kGet, "get", "get", kReturnsParameters},
     {RequestKind::kAdd, "add", "add", kAddsDelta},
     {RequestKind::kAddGet, "add_get", "add_get", kAddsDelta | kReturnsParameters},
-    {RequestKind::kStore, nullptr, "store", kStoresData | kIsIdempotent},
+    {RequestKind::kStore, nullptr, "store", kStoresData},
     {RequestKind::kGetRows, "get_rows", "get", kHasIds | kReturnsParameters},
     {RequestKind::kAddRows, "add_rows", "add", kHasIds | kAddsDelta},
-    {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption | kIsIdempotent},
+    {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption},
     {RequestKind::kReleased, nullptr, "release", 0},
     {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsParameters | kIsLocal},
-    {RequestKind::kTouch, nullptr, "add", kTouches | kIsIdempotent},
-    {RequestKind::kTouchRows, nullptr, "add", kTouches | kHasIds | kIsIdempotent},
+    {RequestKind::kTouch, nullptr, "add", kTouches},
+    {RequestKind::kTouchRows, nullptr, "add", kTouches | kHasIds},
     {RequestKind::kGetKeys, "get_keys", "get", kHasIds | kNamesKeys | kReturnsParameters},
     {RequestKind::kFetchKeys, "fetch_keys", "get", kHasIds | kNamesKeys | kReturnsParameters},
     {RequestKind::kAddKeys, "add_keys", "add", kHasIds | kNamesKeys | kAddsDelta},
-    {RequestKind::kTouchKeys, nullptr, "add", kTouches | kHasIds | kNamesKeys | kIsIdempotent},
+    {RequestKind::kTouchKeys, nullptr, "add", kTouches | kHasIds | kNamesKeys},
     {RequestKind::kLocateKeys, nullptr, "get", kHasIds | kNamesKeys | kReturnsNumbers | kIsLocal},
     {RequestKind::kFindKeys, "find_keys", "contains", kHasIds | kNamesKeys | kReturnsNumbers},
-    {RequestKind::kRemoveKeys, "remove_keys", "remove", kHasIds | kNamesKeys | kIsIdempotent},
+    {RequestKind::kRemoveKeys, "remove_keys", "remove", kHasIds | kNamesKeys},
     {RequestKind::kKeysOfRows, "cells", "items", kHasIds | kReturnsNumbers},
     {RequestKind::kCountsOfRows, nullptr, "stats", kHasIds | kReturnsNumbers},
     {RequestKind::kVersionsOfRows, nullptr, "get_changed", kHasIds | kReturnsNumbers},
@@ -132,7 +131,6 @@ constexpr bool IsTouch(RequestKind kind) { return Has(kind, kTouches); }
 constexpr bool IsChange(RequestKind kind) {
   return Has(kind, kAddsDelta | kStoresData | kChangesOption | kIsAtomic);
 }
-constexpr bool IsIdempotent(RequestKind kind) { return Has(kind, kIsIdempotent); }
 constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
 
 // Returns the kind that does to a range of elements what `kind` does to rows. A row that is larger
@@ -141,12 +139,6 @@ constexpr RequestKind RangeKindOf(RequestKind kind) {
   if (!IsAdd(kind)) return RequestKind::kGet;
   return ReturnsData(kind) ? RequestKind::kAddGet : RequestKind::kAdd;
 }
-
-// Which change of another node a request makes, if that node numbers it (RequestLog).
-struct ChangeId {
-  uint64_t sender = 0;  // the rank and the sequence of its requests
-  uint64_t number = 0;  // from 1
-};
 
 // What a request says to the shard of any node. Rows and elements are counted from the first row of
 // the table.
@@ -191,7 +183,6 @@ struct Request : RequestFields {
   // request is for a range.
   const TensorList* tensors = nullptr;
   double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
-  ChangeId change;
 
   // Returns whether a get takes part in no round: it reads the values after the last complete one,
   // and neither counts for this worker nor waits for another worker's call.

@@ -17,7 +17,6 @@ Shard::Shard(ShardValues values, const ShardUser& user)
       columns_(values_.columns()),
       first_row_(values_.first_row()),
       storage_(values_.storage()),
-      undo_log_(storage_, layout_, columns_),
       user_(user) {}
 
 int Shard::WorkerOf(const Request& request) const {
@@ -44,13 +43,11 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) const {
         return Status::Ok();
       case RobustLock::Outcome::kRecovered: {
         lock->BeginWrite(*storage_.version());
-        const bool is_restored = Recover(stripe);
+        Recover(stripe);
         lock->EndWrite();
         LogWarning(StrCat(NameRows(stripe),
-                          " of a table: a rank died in the middle of an operation; ",
-                          is_restored ? "another rank makes the add of the other node instead"
-                                      : "an add it was making there, which was never acknowledged, "
-                                        "may be there in part"));
+                          " of a table: a rank died in the middle of an operation; an add it was "
+                          "making there, which was never acknowledged, may be there in part"));
         return Status::Ok();
       }
       case RobustLock::Outcome::kTimedOut:

@@ -35,7 +35,6 @@
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
 #include "shard/stripe_lock.h"
-#include "shard/undo_log.h"
 
 namespace multiverso {
 
@@ -104,8 +103,6 @@ class Shard : public RequestRunner {
 
   // Returns null if the shard has no lazy rows.
   const LazyRows* lazy() const { return values_.lazy(); }
-  // Returns null if the ranks of this node keep no undo logs.
-  const UndoLog* undo_log() const { return storage_.undo_logs() > 0 ? &undo_log_ : nullptr; }
   // Makes the stripes consistent whose locks dead ranks hold. Blocks to its end.
   Status RecoverStripes(const WaitLimit& limit) const;
   // Touches the rows that a request names, so that it can change them. Returns MemoryError, and
@@ -134,16 +131,14 @@ class Shard : public RequestRunner {
   // A KeyedShard does more in each of these:
   // Notes a change of elements without the locks of their stripes.
   virtual void NoteChanges(int64_t first, int64_t count) const;
-  // Makes a stripe consistent whose lock a dead rank held. Returns whether another rank will make
-  // the change that the dead rank was making.
-  virtual bool Recover(int64_t stripe) const { return undo_log_.Undo(stripe); }
+  // Makes a stripe consistent whose lock a dead rank held.
+  virtual void Recover(int64_t /*stripe*/) const {}
 
   ShardValues values_;
   StripeLayout layout_;
   int64_t columns_;
   int64_t first_row_;
   ShardStorage storage_;
-  UndoLog undo_log_;
   ShardUser user_;
 
  private:
@@ -159,10 +154,6 @@ class Shard : public RequestRunner {
   Status GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const;
   // Names the rows of a stripe in messages.
   std::string NameRows(int64_t stripe) const;
-  // Returns whether the parts of a change are logged.
-  bool IsLogged(const ChangeId& change) const {
-    return change.number != 0 && storage_.undo_logs() > 0;
-  }
   // Touches the rows row_at(0) to row_at(count - 1) of the shard, for which there is room.
   template <class RowAt>
   Status TouchRows(int64_t count, const RowAt& row_at, LazyRows::Room* room,

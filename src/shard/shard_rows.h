@@ -42,7 +42,6 @@ Status Shard::AddRows(const Request& request, Places places, Progress* progress,
   const int64_t slots = storage_.state_slots();
   const bool has_step_per_row = values_.has_step_per_row();
   const int64_t count = request.num_ids;
-  const bool is_logged = IsLogged(request.change);
   const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
     return static_cast<const char*>(request.delta) + order.PositionAt(place) * delta_bytes;
   };
@@ -95,11 +94,8 @@ Status Shard::AddRows(const Request& request, Places places, Progress* progress,
         progress->done = place;
         if (row < 0) continue;
         places.CountChange(row);
-        if (is_logged)
-          undo_log_.Begin(user_.local_rank, request.change, first, row * columns_, columns_);
         values_.AddRow(row, delta, worker, &rates);
         (void)MV_FAILPOINT("shard.write_row");
-        if (is_logged) undo_log_.Commit(user_.local_rank, place, nullptr, 0);
       } while (progress->done < end && places.StripeAt(progress->done) == stripe);
     }
   }

@@ -43,11 +43,9 @@ Status Shard::ForEachStripe(const Request& range, Progress* progress, const Wait
       is_whole ? layout_.stripes() : layout_.stripe_of((end - 1) / columns_) + 1;
   const int64_t stripes = end_stripe - first_stripe;
   // Local rank r starts r eighths into the stripes, so the workers follow each other instead of
-  // queueing for the first stripe. A change that another rank may finish has one order.
-  const bool is_logged = kUse == kWriting && IsLogged(range.change);
-  const int64_t start = stripes == 1 || is_logged
-                            ? first_stripe
-                            : first_stripe + user_.local_rank * stripes / 8 % stripes;
+  // queueing for the first stripe.
+  const int64_t start =
+      stripes == 1 ? first_stripe : first_stripe + user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {
     int64_t stripe = start + progress->done;
     if (stripe >= end_stripe) stripe -= stripes;
@@ -85,22 +83,8 @@ Status Shard::ForEachStripe(const Request& range, Progress* progress, const Wait
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
-    if (is_logged) {
-      // From the beginning of the first run to the end of the last one.
-      const int64_t from = width == 0 ? first : RoundUp(first - begin, columns_) + begin;
-      const int64_t to =
-          width == 0 ? first + count
-                     : (DivideUp(first + count - begin, columns_) - 1) * columns_ + begin + width;
-      undo_log_.Begin(user_.local_rank, range.change, progress->done, from, to - from);
-    }
     (void)MV_FAILPOINT("shard.write");
     work();
-    (void)MV_FAILPOINT("shard.changed");
-    if (is_logged) {
-      const void* const result = IsAtomic(range.kind) ? range.out : nullptr;
-      undo_log_.Commit(user_.local_rank, progress->done + 1, result, values_.value_bytes());
-    }
-    (void)MV_FAILPOINT("shard.wrote");
   }
   return Status::Ok();
 }

@@ -30,7 +30,7 @@ static_assert(ShardStorage::kHeaderRoomOffset + ShardStorage::kHeaderRoomBytes <
 Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t value_row_bytes,
                                         int64_t state_slots, const StepCells& step_cells,
                                         int64_t row_state_bytes, bool tracks_rows,
-                                        int64_t key_bytes, int undo_logs) {
+                                        int64_t key_bytes) {
   // The sum of all parts stays far below 2^63 if none exceeds 2^59.
   constexpr int64_t kLimit = int64_t{1} << 59;
   const Status too_large(Code::kMemory, StrCat("cannot hold ", layout.rows(), " rows of ",
@@ -69,23 +69,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
   storage.row_state_offset_ = storage.state_offset_ + state_slots * storage.state_stride_;
   storage.row_state_bytes_ = row_state_bytes;
   storage.key_index_offset_ = RoundUp(storage.row_state_offset_ + all_row_state_bytes, kCacheLine);
-  storage.undo_logs_offset_ = RoundUp(storage.key_index_offset_ + key_bytes, kCacheLine);
   storage.segment_bytes_ = storage.key_index_offset_ + key_bytes;
-  if (undo_logs == 0) return storage;
-  storage.undo_log_count_ = undo_logs;
-  // The elements of a request in a stripe, of which those that are stored are not larger than the
-  // values, with the state and the step cells of their rows.
-  const int64_t rows = std::min(layout.rows(), layout.rows_per_stripe());
-  const int64_t cells = std::max(rows * cells_per_row,
-                                 rows == 0 ? 0 : DivideUp(step_cells.count(), layout.stripes()));
-  int64_t undo_bytes = std::min(kMostUndoBytes, rows * value_row_bytes) * (1 + state_slots) +
-                       rows * row_state_bytes + cells * static_cast<int64_t>(sizeof(StepCell)) +
-                       kUndoHeaderBytes;
-  storage.undo_log_bytes_ = RoundUp(undo_bytes, kCacheLine);
-  if (!CheckedMultiply(storage.undo_log_bytes_, undo_logs, &undo_bytes) || undo_bytes > kLimit) {
-    return too_large;
-  }
-  storage.segment_bytes_ = storage.undo_logs_offset_ + undo_bytes;
   return storage;
 }
 
@@ -120,7 +104,6 @@ void ShardStorage::Attach(char* base) {
   state_ = base + state_offset_;
   row_state_ = base + row_state_offset_;
   key_index_ = base + key_index_offset_;
-  undo_logs_ = base + undo_logs_offset_;
 }
 
 }  // namespace multiverso

@@ -1,7 +1,7 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
 //   hyper-parameters, holders, touch counts, version, room for a header | one lock per stripe |
-//   step cells | bits of touched rows | parameters | state | row state | key index | undo logs
+//   step cells | bits of touched rows | parameters | state | row state | key index
 //
 // State has a value for each parameter in each slot, row state a few numbers for each row.
 // Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
@@ -45,13 +45,12 @@ class ShardStorage {
  public:
   ShardStorage() = default;
   // Plans all parts of a shard, with `state_slots` arrays of a row of `value_row_bytes` for each
-  // row, `row_state_bytes` of further state for each row, and `key_bytes` of a KeyIndex. The
-  // `undo_logs`, one for each local rank or none, change no other place. Returns MemoryError if the
-  // plan is too large for 64-bit arithmetic.
+  // row, `row_state_bytes` of further state for each row, and `key_bytes` of a KeyIndex. Returns
+  // MemoryError if the plan is too large for 64-bit arithmetic.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t value_row_bytes,
                                    int64_t state_slots, const StepCells& step_cells = StepCells(),
                                    int64_t row_state_bytes = 0, bool tracks_rows = false,
-                                   int64_t key_bytes = 0, int undo_logs = 0);
+                                   int64_t key_bytes = 0);
 
   int64_t segment_bytes() const { return segment_bytes_; }
   bool tracks_rows() const { return tracks_rows_; }
@@ -86,11 +85,6 @@ class ShardStorage {
   // Returns the parts of the segment that have the same number of bytes for each row.
   std::vector<RowArea> RowAreas() const;
   int64_t value_row_bytes() const { return value_row_bytes_; }
-  // Returns the number of undo logs (UndoLog), and where that of a local rank is.
-  int undo_logs() const { return undo_log_count_; }
-  static constexpr int64_t kMostUndoBytes = int64_t{1} << 19;  // of values
-  static constexpr int64_t kUndoHeaderBytes = 64;
-  char* undo_log(int local_rank) const { return undo_logs_ + local_rank * undo_log_bytes_; }
 
  private:
   int64_t segment_bytes_ = 0;
@@ -108,9 +102,6 @@ class ShardStorage {
   int64_t row_state_offset_ = 0;
   int64_t row_state_bytes_ = 0;
   int64_t key_index_offset_ = 0;
-  int64_t undo_logs_offset_ = 0;
-  int undo_log_count_ = 0;
-  int64_t undo_log_bytes_ = 0;
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
   std::atomic<uint64_t>* version_ = nullptr;
@@ -123,7 +114,6 @@ class ShardStorage {
   char* state_ = nullptr;
   char* row_state_ = nullptr;
   char* key_index_ = nullptr;
-  char* undo_logs_ = nullptr;
 };
 
 }  // namespace multiverso

@@ -33,7 +33,6 @@ struct AggregationState {
   // that no worker waits until the slowest has read the area before.
   int area = 0;
   std::unique_ptr<PieceLink> link;    // of a worker that has summed for its node
-  int link_tag = 0;                   // the tag that the link uses
   std::list<PieceLink::Piece> early;  // pieces of later calls
 };
 

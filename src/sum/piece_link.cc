@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/failpoint.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -70,7 +69,6 @@ Status PieceLink::Send(int rank, Piece piece) {
   const Status sent =
       messenger_->Send(rank, tag_, send.piece->bytes.data(),
                        static_cast<int64_t>(send.piece->bytes.size()), &send.ticket);
-  (void)MV_FAILPOINT("piece.sent");
   if (sent.ok()) {
     ++in_flight_[static_cast<size_t>(rank)];
   } else {

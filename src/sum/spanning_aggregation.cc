@@ -35,11 +35,11 @@ Status SpanningAggregation::RunChunks(const WaitLimit& limit) {
     return Status::Ok();
   }
   MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit));
-  for (; done_ < chunks_ && lost_ < 0 && ranks_.size() > 1; ++done_) {
+  for (; done_ < chunks_ && ranks_.size() > 1; ++done_) {
     MV_RETURN_IF_NOT_OK(SumChunk(limit));
     state_->area ^= 1;
   }
-  return context_->members().survives_losses() ? AgreeOnLosses(limit) : Status::Ok();
+  return Status::Ok();
 }
 
 void SpanningAggregation::SumOver(std::vector<int> ranks) {
@@ -52,8 +52,7 @@ void SpanningAggregation::SumOver(std::vector<int> ranks) {
 
 bool SpanningAggregation::IsSmall() const {
   // Leaders attach nothing if all workers are on one node.
-  return ranks_here_.size() < ranks_.size() && !context_->members().survives_losses() &&
-         count_ * value_bytes() <= kMaxAttachedBytes;
+  return ranks_here_.size() < ranks_.size() && count_ * value_bytes() <= kMaxAttachedBytes;
 }
 
 int64_t SpanningAggregation::ChunkCount() const {
@@ -77,7 +76,6 @@ Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
           scratch(context_->members().rank(), state_->area ^ 1));
   }
   MV_RETURN_IF_NOT_OK(WaitHere(limit));
-  if (lost_ >= 0) return Status::Ok();
   StoreChunk();
   return Status::Ok();
 }
@@ -95,46 +93,20 @@ char* SpanningAggregation::value(int64_t number) const {
 
 Status SpanningAggregation::WaitHere(const WaitLimit& limit) {
   Group* const here = context_->node_workers();
-  here->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+  here->BeginAllgather(CollectiveKind::kAggregate);
   for (;;) {
     const Status met =
         here->Wait(WaitLimit{limit.deadline, limit.NextCheck(Clock::now()), limit.interrupt});
-    if (met.pending()) {
-      // This node's leader may be waiting for a lost rank of another node.
-      if (!context_->members().survives_losses()) MV_RETURN_IF_NOT_OK(CheckForLosses());
-      continue;
-    }
-    MV_RETURN_IF_NOT_OK(met);
-    break;
+    if (!met.pending()) return met;
+    // This node's leader may be waiting for a lost rank of another node.
+    MV_RETURN_IF_NOT_OK(CheckForLosses());
   }
-  const std::vector<int> present = here->participants();
-  for (const int rank : ranks_here_) {
-    if (lost_ >= 0) break;
-    const bool is_present = std::find(present.begin(), present.end(), rank) != present.end();
-    lost_ = is_present ? here->payload(rank).Read<int>() : rank;
-  }
-  return Status::Ok();
 }
 
 Status SpanningAggregation::CheckForLosses() {
   for (const int rank : ranks_) {
     if (!context_->peers()->IsLost(rank)) continue;
-    if (!context_->members().survives_losses()) {
-      return watch_.Lost({rank}, watch_.WhileWaiting("aggregate"));
-    }
-    lost_ = rank;
-    return Status::Ok();
-  }
-  return Status::Ok();
-}
-
-Status SpanningAggregation::AgreeOnLosses(const WaitLimit& limit) {
-  Group* const workers = context_->workers();
-  workers->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
-  MV_RETURN_IF_NOT_OK(workers->Wait(limit));
-  for (const int rank : workers->participants()) {
-    const int lost = workers->payload(rank).Read<int>();
-    if (lost >= 0) return context_->peers()->LossOf(lost, kCutOff);
+    return watch_.Lost({rank}, watch_.WhileWaiting("aggregate"));
   }
   return Status::Ok();
 }
@@ -142,7 +114,7 @@ Status SpanningAggregation::AgreeOnLosses(const WaitLimit& limit) {
 SumPlan SpanningAggregation::PlanOf(int64_t count) const {
   const Membership& members = context_->members();
   SumPlan plan;
-  plan.node_of.assign(static_cast<size_t>(members.num_workers()), SumPlan::kNoNode);
+  plan.node_of.resize(static_cast<size_t>(members.num_workers()));
   plan.leader_of.assign(static_cast<size_t>(members.num_nodes()), -1);
   for (const int rank : ranks_) {
     const int node = members.node_of(rank);
@@ -169,10 +141,9 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
   const Membership& members = context_->members();
   if (ChunkCount() == 0) return Status::Ok();
   if (!is_summed_as_it_is()) Stage(ChunkBegin(), ChunkCount(), value(0));
-  const int tag = AggregateTag(members.num_workers() - static_cast<int>(ranks_.size()));
-  if (state_->link == nullptr || state_->link_tag != tag) {
-    state_->link = std::make_unique<PieceLink>(context_->control_channel()->messenger(), tag);
-    state_->link_tag = tag;
+  if (state_->link == nullptr) {
+    state_->link =
+        std::make_unique<PieceLink>(context_->control_channel()->messenger(), kAggregateTag);
   }
   if (sum_ == nullptr || sum_count_ != ChunkCount()) {
     sum_count_ = ChunkCount();
@@ -194,9 +165,7 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
     bool any = false;
     const Status stepped =
         failure_.is_set() ? failure_.Get() : failure_.Defer(ExchangePieces(&any));
-    // A failure that may mean a loss is ignored, because the check below finds the lost rank.
-    const bool is_loss = members.survives_losses() && MayMeanLoss(stepped);
-    if (!stepped.ok() && !stepped.pending() && !is_loss) {
+    if (!stepped.ok() && !stepped.pending()) {
       // The other workers of this node wait for this one, so the session is aborted, unless a rank
       // is lost, which they notice themselves.
       const bool is_known_loss = MayMeanLoss(stepped) && context_->peers()->AnyLost();
@@ -208,7 +177,6 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
       next_check = limit.NextCheck(now);
       MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
       MV_RETURN_IF_NOT_OK(CheckForLosses());
-      if (lost_ >= 0) return Status::Ok();
     }
     if (any) {
       backoff.Reset();
@@ -237,7 +205,7 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
 }
 
 bool SpanningAggregation::IsSummed() const {
-  // The link keeps the pieces that are still in flight; one to a lost rank would never arrive.
+  // The link keeps the pieces that are still in flight.
   return sum_->summed() >= rounds_ && sum_->copied() >= rounds_;
 }
 

@@ -5,9 +5,9 @@
 // other workers copy. Meanwhile they stage the next chunk. Scratch memory has elements in the type
 // in which they are summed. If that is not the type of the array, the leader sums there, too.
 //
-// The time of a small sum is that of its messages. So, in a session that does not survive losses, a
-// small sum needs no messages of its own: each leader attaches its node's partial sums to the first
-// collective, and adds those of all nodes.
+// The time of a small sum is that of its messages. So a small sum needs no messages of its own:
+// each leader attaches its node's partial sums to the first collective, and adds those of all
+// nodes.
 #pragma once
 
 #include <cstdint>
@@ -54,10 +54,8 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   bool IsSummed() const;
   SumPlan PlanOf(int64_t count) const;
   Status WaitHere(const WaitLimit& limit);
-  // Returns an error, or sets lost_, if a worker of the session is lost.
+  // Returns PeerLostError if a worker of the session is lost.
   Status CheckForLosses();
-  // Returns the outcome of a last collective, which is the same on all workers.
-  Status AgreeOnLosses(const WaitLimit& limit);
 
   // Returns the largest subtrees of the canonical sum whose workers are all on that node.
   std::vector<WorkerRange> RangesOf(int node) const;
@@ -78,7 +76,6 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   uint64_t rounds_ = 0;     // the number of chunks that it has begun
   std::vector<std::pair<int, std::string>> attached_;  // nodes and their partial sums
   DeferredFailure failure_;
-  int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
   PeerWatch watch_;
 };
 

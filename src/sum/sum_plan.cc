@@ -8,7 +8,7 @@ std::vector<int> SumPlan::WorkerNodes() const {
   std::vector<bool> is_known(leader_of.size(), false);
   std::vector<int> nodes;
   for (const int node : node_of) {
-    if (node == kNoNode || is_known[static_cast<size_t>(node)]) continue;
+    if (is_known[static_cast<size_t>(node)]) continue;
     is_known[static_cast<size_t>(node)] = true;
     nodes.push_back(node);
   }

@@ -19,7 +19,7 @@ struct SumPlan {
 
   std::vector<Part> parts;
   bool is_tree = false;        // whether the trees are binomial, from the first worker's node
-  std::vector<int> node_of;    // the node of each worker, or kNoNode if the worker is lost
+  std::vector<int> node_of;    // the node of each worker
   std::vector<int> leader_of;  // the rank that sends and receives for each node
 
   // Returns whether a sum of that many bytes takes less time as one part than as a part per node,

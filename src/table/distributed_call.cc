@@ -20,14 +20,6 @@ constexpr auto kWindDown = std::chrono::seconds(2);
 // The time for that after a loss or a timeout, when a receiver may never poll again, and after an
 // interrupt, which the caller wants to take effect.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
-// The time in which the death of a server becomes known after messages to the server fail.
-constexpr auto kDeathKnownWithin = std::chrono::seconds(2);
-
-Status TooManyCalls() {
-  return Status(Code::kState, StrCat("expected at most ", kLastCallTag - kFirstCallTag + 1,
-                                     " calls to other nodes in flight, with those that have ended "
-                                     "and whose answers have not arrived"));
-}
 
 }  // namespace
 
@@ -41,41 +33,23 @@ DistributedCall::DistributedCall(TableShard* table_shard, ShardService* service,
       rows_(std::move(rows)),
       messenger_(rank_context->control_channel()->messenger()),
       call_(rank_context->control_channel()->tags()->Take()),
-      is_opened_(call_.tag >= 0),
       watch_(&rank_context->members(), rank_context->peers(), rank_context->state()),
       backoff_(kMaxNap),
       last_check_(Clock::now()) {
   watch_.Begin();
-  if (is_opened_) OpenPipelines();
+  if (call_.tag >= 0) OpenPipelines();
 }
 
 DistributedCall::~DistributedCall() {
+  if (call_.tag < 0) return;
   std::vector<LateAnswers::Part> parts;
   for (const ServerPipeline& pipeline : pipelines_) parts.push_back(pipeline.Missing());
-  if (call_.tag >= 0) parts.push_back(LateAnswers::Part{messenger_->rank(), call_.tag});
-  service_->late_answers()->Finish(std::move(parts));
+  service_->late_answers()->Finish(call_.tag, std::move(parts));
 }
 
 void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows) {
-  Failover failover;
-  CallNumber call = call_;
-  if (survives_losses()) {
-    ControlChannel* const control_channel = rank_context_->control_channel();
-    failover.node = rank_context_->members().node_of(server);
-    if (rank_context_->peers()->IsLost(server)) {
-      // Another pipeline may use the tag with the same rank, so this pipeline takes its own.
-      server = control_channel->ServiceRankOf(failover.node);
-      call = control_channel->tags()->Take();
-      if (call.tag < 0) {
-        is_opened_ = false;
-        return;
-      }
-    }
-    failover.numbers = control_channel->numbers();
-    if (IsChange(request_.kind)) failover.slot = failover.numbers->Take(failover.node);
-  }
-  pipelines_.emplace_back(messenger_, service_->buffers(), server, call, table_shard_,
-                          std::move(source), rows, failover);
+  pipelines_.emplace_back(messenger_, service_->buffers(), server, call_, table_shard_,
+                          std::move(source), rows);
   answered_.push_back(false);
 }
 
@@ -183,13 +157,7 @@ Status DistributedCall::StepPipelines(bool* progressed) {
   bool all_answered = true;
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (answered_[i]) continue;
-    Status status = pipelines_[i].Step(progressed);
-    // With failover, the pipeline keeps errors that may mean a loss until Redirect is called.
-    if (!survives_losses()) {
-      status = failure_.Defer(status);
-    } else if (status.code() == Code::kPeerLost && pipelines_[i].replaced_server() >= 0) {
-      status = rank_context_->peers()->About(pipelines_[i].replaced_server(), status);
-    }
+    const Status status = failure_.Defer(pipelines_[i].Step(progressed));
     if (!status.ok() && !status.pending()) return status;
     answered_[i] = status.ok();
     all_answered = all_answered && answered_[i];
@@ -197,19 +165,12 @@ Status DistributedCall::StepPipelines(bool* progressed) {
   return all_answered ? Status::Ok() : Status::Pending();
 }
 
-Status DistributedCall::Replace(ServerPipeline* pipeline) {
-  ControlChannel* const control_channel = rank_context_->control_channel();
-  const int node = rank_context_->members().node_of(pipeline->server());
-  const int replacement = control_channel->ServiceRankOf(node);
-  if (rank_context_->peers()->IsLost(replacement)) return Status::Pending();
-  const CallNumber call = control_channel->tags()->Take();
-  if (call.tag < 0) return TooManyCalls();
-  if (pipeline->tag() != call_.tag) control_channel->tags()->GiveBack(pipeline->tag());
-  return pipeline->Redirect(replacement, call);
-}
-
 Status DistributedCall::Run(const WaitLimit& limit) {
-  if (!is_opened_) return TooManyCalls();
+  if (call_.tag < 0) {
+    return Status(Code::kState, StrCat("expected at most ", kLastCallTag - kFirstCallTag + 1,
+                                       " calls to other nodes in flight, with those that have "
+                                       "ended and whose answers have not arrived"));
+  }
   const Status status = RunToAnswers(limit);
   if (!status.ok()) WindDown(status);
   FlightRecorder* const recorder = rank_context_->memory()->recorder();
@@ -267,21 +228,9 @@ Status DistributedCall::CheckServers() {
   MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (answered_[i]) continue;
-    ServerPipeline* const pipeline = &pipelines_[i];
-    const int server = pipeline->server();
-    if (!rank_context_->peers()->IsLost(server)) {
-      if (pipeline->stall().ok()) continue;
-      if (!stalled_at_.has_value()) stalled_at_ = Clock::now();
-      if (Clock::now() >= *stalled_at_ + kDeathKnownWithin) return pipeline->stall();
-      continue;
-    }
-    if (survives_losses()) {
-      const Status replaced = Replace(pipeline);
-      stalled_at_.reset();
-      if (replaced.ok()) continue;
-      if (!replaced.pending()) return replaced;
-    }
-    const RowRange rows = pipeline->rows();
+    const int server = pipelines_[i].server();
+    if (!rank_context_->peers()->IsLost(server)) continue;
+    const RowRange rows = pipelines_[i].rows();
     return watch_.Lost({server}, StrCat(" with rows ", rows.first, " to ", rows.end - 1));
   }
   return CheckRound();
@@ -289,7 +238,7 @@ Status DistributedCall::CheckServers() {
 
 Status DistributedCall::CheckRound() {
   const PeerStatus* const peers = rank_context_->peers();
-  if (request_.rounds == 0 || survives_losses() || !peers->HasRecordedLoss()) return Status::Ok();
+  if (request_.rounds == 0 || !peers->HasRecordedLoss()) return Status::Ok();
   // A round to which all workers have added is applied in spite of a loss.
   if (!watch_.MessagesHaveArrived()) return Status::Ok();
   const Membership& members = rank_context_->members();

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/backoff.h"
@@ -50,21 +49,15 @@ class DistributedCall {
   std::vector<RowRange> PartsOf(RowRange range) const;
   // Returns the index of the first server on the node of a server.
   size_t FirstOnNode(size_t index) const;
-  // Adds no pipeline but clears is_opened_ if it needs a tag of its own and none is free.
   void AddPipeline(int server, ChunkSource source, RowRange rows);
   Status RunToAnswers(const WaitLimit& limit);
   // Runs one chunk of this node's rows. Returns ok when all have run.
   Status StepLocalRows(const WaitLimit& limit, bool* progressed);
   Status StepPipelines(bool* progressed);
-  // Replaces the lost servers among those that have not answered. Returns an error if that fails,
-  // or if messages to a server have failed for too long.
+  // Returns PeerLostError if a server that has not answered is lost.
   Status CheckServers();
   // Returns PeerLostError if the answers wait for a round that a loss may keep from ending.
   Status CheckRound();
-  // Redirects the pipeline to the rank that now serves the server's node, in a session that
-  // continues without lost ranks. Returns pending if that rank is not alive either.
-  Status Replace(ServerPipeline* pipeline);
-  bool survives_losses() const { return rank_context_->members().survives_losses(); }
   // Returns the servers that have not answered.
   PeerWatch::Late Unanswered(const std::string& call) const;
   // Completes or abandons the messages in flight, so that the caller may reuse its memory. Waits
@@ -78,14 +71,12 @@ class DistributedCall {
   std::vector<RowRange> rows_;
   Messenger* messenger_;
   CallNumber call_;
-  bool is_opened_;
   PeerWatch watch_;
   Backoff backoff_;
   Instant last_check_;
   std::vector<ServerPipeline> pipelines_;
   std::vector<bool> answered_;
   DeferredFailure failure_;
-  std::optional<Instant> stalled_at_;
   // The chunks of this node's rows, and the chunk that has begun; null when all have run.
   std::unique_ptr<ChunkSource> local_source_;
   Chunk local_chunk_;

@@ -21,11 +21,11 @@ LateAnswers::~LateAnswers() {
   }
 }
 
-void LateAnswers::Finish(std::vector<Part> parts) {
-  UnansweredCall call{std::move(parts), {}};
+void LateAnswers::Finish(int tag, std::vector<Part> parts) {
+  UnansweredCall call{tag, std::move(parts), {}};
   const bool any_missing = std::any_of(call.parts.begin(), call.parts.end(),
                                        [](const Part& part) { return part.missing > 0; });
-  if (!any_missing) return Free(call);
+  if (!any_missing) return Free(tag);
   const std::lock_guard<std::mutex> guard(mutex_);
   calls_.push_back(std::move(call));
   any_.store(true);
@@ -36,7 +36,7 @@ void LateAnswers::Poll() {
   const std::lock_guard<std::mutex> guard(mutex_);
   for (auto call = calls_.begin(); call != calls_.end();) {
     const bool is_over = Receive(&*call);
-    if (is_over) Free(*call);
+    if (is_over) Free(call->tag);
     call = is_over ? calls_.erase(call) : std::next(call);
   }
   any_.store(!calls_.empty());
@@ -50,11 +50,10 @@ bool LateAnswers::Receive(UnansweredCall* call) {
     const RankSlot& server = rank_context_->memory()->slot(part.server);
     if (part.missing > 0 && server.state.load(std::memory_order_acquire) != RankSlot::kAbsent) {
       part.missing = 0;
-      part.slot = -1;  // the server may still work on a request with one of the slot's numbers
     }
     for (bool got = true; got && part.missing > 0;) {
       Arrival& arrival = call->arrivals.emplace_back();
-      const Status accepted = messenger()->Accept(part.server, part.tag, kMostAnswerBytes,
+      const Status accepted = messenger()->Accept(part.server, call->tag, kMostAnswerBytes,
                                                   &arrival.bytes, &arrival.ticket, &got);
       got = got && accepted.ok();
       if (!got || !arrival.ticket.is_open) call->arrivals.pop_back();
@@ -69,19 +68,6 @@ bool LateAnswers::Receive(UnansweredCall* call) {
     arrival = done || !received.ok() ? call->arrivals.erase(arrival) : std::next(arrival);
   }
   return is_over && call->arrivals.empty();
-}
-
-void LateAnswers::Free(const UnansweredCall& call) {
-  ControlChannel* const channel = rank_context_->control_channel();
-  std::vector<int> tags;
-  for (const Part& part : call.parts) {
-    if (part.slot >= 0) channel->numbers()->GiveBack(part.node, part.slot);
-    tags.push_back(part.tag);
-  }
-  // The parts may share a tag, which another call may take as soon as it is free.
-  std::sort(tags.begin(), tags.end());
-  tags.erase(std::unique(tags.begin(), tags.end()), tags.end());
-  for (const int tag : tags) channel->tags()->GiveBack(tag);
 }
 
 }  // namespace multiverso

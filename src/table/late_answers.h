@@ -23,18 +23,15 @@ class LateAnswers {
   // A part of a call that has ended: what one server has not answered.
   struct Part {
     int server = 0;
-    int tag = 0;
     int missing = 0;  // answers
-    int node = 0;     // the server's node, and the slot that numbers the part's requests, or -1
-    int slot = -1;
   };
 
   // `rank_context` outlives the object.
   explicit LateAnswers(RankContext* rank_context) : rank_context_(rank_context) {}
   ~LateAnswers();
 
-  // Frees the tags and slots of an ended call, at once if no answer is missing.
-  void Finish(std::vector<Part> parts);
+  // Frees the tag of an ended call, at once if no answer is missing.
+  void Finish(int tag, std::vector<Part> parts);
   // Receives what has arrived.
   void Poll();
 
@@ -45,6 +42,7 @@ class LateAnswers {
     Messenger::Ticket ticket;
   };
   struct UnansweredCall {
+    int tag = 0;
     std::vector<Part> parts;
     std::list<Arrival> arrivals;
   };
@@ -52,7 +50,7 @@ class LateAnswers {
   Messenger* messenger() const { return rank_context_->control_channel()->messenger(); }
   // Returns whether all answers have come that still can.
   bool Receive(UnansweredCall* call);
-  void Free(const UnansweredCall& call);
+  void Free(int tag) { rank_context_->control_channel()->tags()->GiveBack(tag); }
 
   RankContext* rank_context_;
   std::mutex mutex_;

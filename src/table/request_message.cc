@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "node/request_log.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
@@ -19,10 +18,6 @@ bool DecodeRequest(const std::string& bytes, int num_ranks, RequestHeader* heade
   if (!IsMessage(header->kind)) return false;
   if (header->kind == RequestKind::kReleased) return reader.remaining() == 0;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
-  if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
-  if (header->slot >= 0 && (header->number == 0 || header->number > RequestRecord::kMaxNumber)) {
-    return false;
-  }
   // Only these kinds are for runs of elements, of which each has a part in each row.
   const bool may_have_runs = header->kind == RequestKind::kGet || header->kind == RequestKind::kAdd;
   if (header->width < 0 || (header->width > 0 && !may_have_runs)) return false;

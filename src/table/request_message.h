@@ -29,7 +29,6 @@
 #include "base/status.h"
 #include "shard/request.h"
 #include "shard/step_cells.h"
-#include "shard/storage.h"
 #include "shard/stripe_layout.h"
 #include "shard/wire_format.h"
 
@@ -45,7 +44,6 @@ constexpr int64_t kMostAnswerBytes = kChunkBytes;
 // The most bytes of row ids and delta in a header's message. Copying them takes less time than
 // another message. The limit is low because the server waits for the whole of such a message.
 constexpr int64_t kInlineBytes = int64_t{1} << 14;
-static_assert(kChunkBytes <= ShardStorage::kMostUndoBytes, "the values of a chunk can be logged");
 static_assert(kChunkBytes % StepCells::kMaxCellBytes == 0, "chunks of a row end with a step cell");
 static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "chunks of an array, with a stripe");
 
@@ -54,10 +52,6 @@ struct RequestHeader : RequestFields {
   int32_t sender = 0;
   int32_t tag = 0;  // of the answers; with `call`, the CallNumber of the call
   uint64_t call = 0;
-  // In a session that continues without lost ranks, `number` counts the sender's changes in `slot`,
-  // so that no change is applied twice (RequestLog). With slot -1, the change has no number.
-  int32_t slot = -1;
-  uint64_t number = 0;
   int64_t table = 0;
   int64_t bytes = 0;  // of the values in memory; of kTouchRows, of the ids
   WireFormat delta_format = WireFormat::kFloat32;   // of the values that follow

@@ -131,93 +131,11 @@ void ServedRequest::CheckValues() {
 }
 
 Status ServedRequest::Execute() {
-  const Status worked = failure_.ok() ? ClaimAndRun() : failure_;
+  const Status worked = failure_.ok() ? Run() : failure_;
   if (worked.pending()) return worked;
   failure_ = worked;
   phase_ = Phase::kReply;
   return SendReply();
-}
-
-Status ServedRequest::Claim(bool* done) {
-  *done = false;
-  const UndoLog* const log = table_->shard()->undo_log();
-  const bool may_be_continued = header_.slot >= 0 && log != nullptr;
-  if (!may_be_continued || is_claimed_ || !IsChange(header_.kind)) return Status::Ok();
-  // An excluded rank must apply no change, since other ranks of the node have taken over.
-  MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
-  const auto is_alive = [&](int local_rank) {
-    const int rank = rank_context_->members().rank_of(local_rank);
-    return rank_context_->peers()->IsAlive(local_rank) &&
-           !rank_context_->peers()->IsExcludedForSilence(rank);
-  };
-  RequestRecord* const record =
-      rank_context_->memory()->request_record(header_.sender, header_.slot);
-  const ChangeId change{
-      static_cast<uint64_t>(header_.sender) << 32 | static_cast<uint64_t>(header_.slot),
-      header_.number};
-  const auto position_of = [&](int local_rank) -> int64_t {
-    const int64_t position = log->PositionOf(local_rank, change);
-    if (position > 0 && IsAtomic(header_.kind)) record->KeepResult(log->ResultOf(local_rank));
-    return position;
-  };
-  switch (
-      record->Take(header_.number, rank_context_->members().local_rank(), is_alive, position_of)) {
-    case RequestRecord::Claim::kMine:
-      is_claimed_ = true;
-      request_.change = change;
-      progress_.done = record->PositionOf(header_.number);
-      is_continued_ = progress_.done > 0;
-      return Status::Ok();
-    case RequestRecord::Claim::kDone:
-      *done = true;
-      return Status::Ok();
-    case RequestRecord::Claim::kInHand:
-      return Status::Pending();
-    case RequestRecord::Claim::kBroken:
-      break;
-  }
-  const int owner = rank_context_->members().rank_of(record->owner());
-  return Status(Code::kPeerLost,
-                StrCat(rank_context_->peers()->EndOf(owner), " before it could tell rank ",
-                       header_.sender, " why its add to table '", table_->spec().name,
-                       "' has failed: a part of the add has not been made"));
-}
-
-Status ServedRequest::ClaimAndRun() {
-  bool is_done = false;
-  MV_RETURN_IF_NOT_OK(Claim(&is_done));
-  if (!is_claimed_ && !is_done) return Run();
-  RequestRecord* const record =
-      rank_context_->memory()->request_record(header_.sender, header_.slot);
-  const bool is_atomic = IsAtomic(header_.kind);
-  if (is_atomic && (is_done || progress_.done > 0)) {
-    const uint64_t result = record->result();
-    std::memcpy(request_.out, &result, static_cast<size_t>(header_.bytes));
-  }
-  if (!is_done) {
-    const Status status = Run();
-    if (status.pending()) {
-      // This rank may log another request before it continues with this one.
-      const int local_rank = rank_context_->members().local_rank();
-      record->SetPosition(header_.number,
-                          table_->shard()->undo_log()->PositionOf(local_rank, request_.change));
-    }
-    if (!status.ok()) return status;
-    uint64_t result = 0;
-    if (is_atomic) std::memcpy(&result, request_.out, static_cast<size_t>(header_.bytes));
-    record->Finish(header_.number, result);
-  }
-  if (is_atomic || !ReturnsData(header_.kind) || (!is_done && !is_continued_)) {
-    return Status::Ok();
-  }
-  // What a lost rank has computed of the answer is lost with it. The current values, which include
-  // the add, are an answer, too.
-  if (!is_done) {
-    is_claimed_ = false;
-    progress_ = Progress();
-  }
-  request_.kind = RequestKind::kGet;
-  return Run();
 }
 
 Status ServedRequest::Run() {

@@ -63,11 +63,6 @@ class ServedRequest {
   void CountEncoding(Instant began) const;
   // Fails if the received message is incomplete or names rows of other nodes.
   void CheckValues();
-  // Claims a numbered change in the RequestLog, so that one rank of the node applies it. Returns ok
-  // if this rank may run or continue it, or if *done says that a rank has run it, and pending while
-  // another rank runs it.
-  Status Claim(bool* done);
-  Status ClaimAndRun();
   Status Run();
   Status SendReply();
   // Tests two messages. The failure of one message does not end the wait for the other.
@@ -79,8 +74,6 @@ class ServedRequest {
   Messenger* messenger_;
   BufferPool* buffers_;
   Phase phase_ = Phase::kReceive;
-  bool is_claimed_ = false;    // by this rank, in the RequestLog
-  bool is_continued_ = false;  // a lost rank has made a part of the change
   Status failure_;
   // The row ids, the values as they travel, and room for as many more.
   BufferPool::Buffer buffer_;

@@ -19,22 +19,21 @@ uint64_t SeedOf(int rank) {
 
 }  // namespace
 
-bool ServerPipeline::Wire::is_in_use() const {
+bool ServerPipeline::InFlightRequest::HasOpenMessages() const {
   return answer.is_open || std::any_of(std::begin(sends), std::end(sends),
                                        [](const Messenger::Ticket& send) { return send.is_open; });
 }
 
 ServerPipeline::ServerPipeline(Messenger* messenger, BufferPool* buffers, int server,
                                CallNumber call, const TableShard* table, ChunkSource source,
-                               RowRange rows, Failover failover)
+                               RowRange rows)
     : messenger_(messenger),
       buffers_(buffers),
       server_(server),
       call_(call),
       table_(table),
       source_(std::move(source)),
-      rows_(rows),
-      failover_(failover) {}
+      rows_(rows) {}
 
 ServerPipeline::~ServerPipeline() {
   for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
@@ -48,9 +47,6 @@ Status ServerPipeline::SendNext(InFlightRequest* request) {
     all_sent_ = true;
     return Status::Ok();
   }
-  request->order = ++num_sent_;
-  const bool is_numbered = failover_.slot >= 0 && IsChange(request->chunk.request.kind);
-  request->number = is_numbered ? failover_.numbers->Next(failover_.node, failover_.slot) : 0;
   request->is_in_flight = true;
   Prepare(request);
   return Send(request);
@@ -105,8 +101,6 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
   header.call = call_.number;
   header.table = table_->id();
   header.bytes = chunk.bytes;
-  header.slot = request.number > 0 ? failover_.slot : -1;
-  header.number = request.number;
   header.delta_format = request.format;
   const bool has_format = table_->spec().wire_format() != WireFormat::kFloat32;
   if (has_format && IsAdd(header.kind) && ReturnsData(header.kind)) {
@@ -117,9 +111,8 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
 
 Status ServerPipeline::Send(InFlightRequest* request) {
   const Chunk& chunk = request->chunk;
-  Wire& wire = *request->wire;
   const RequestHeader header = HeaderOf(*request);
-  wire.message = EncodeRequest(header);
+  request->message = EncodeRequest(header);
   const int64_t id_bytes = header.id_bytes();
   const int64_t value_bytes = header.value_bytes();
   const bool is_exchange = chunk.request.kind == RequestKind::kExchange;
@@ -131,63 +124,56 @@ Status ServerPipeline::Send(InFlightRequest* request) {
     values = static_cast<const char*>(out);
   }
   if (request->is_separate) values = request->encoded->data();
-  const bool may_be_encoded = header.answer_format != WireFormat::kFloat32;
-  if (has_failover() || may_be_encoded) {
-    // The answer shares the memory of the values, since it arrives after the server has them all.
-    buffers_->MakeRoom(id_bytes + chunk.bytes, &wire.values);
-    out = wire.values->data() + id_bytes;
-  }
-  if (has_failover()) {
-    if (id_bytes > 0) std::memcpy(wire.values->data(), ids, static_cast<size_t>(id_bytes));
-    if (value_bytes > 0) std::memcpy(out, values, static_cast<size_t>(value_bytes));
-    ids = wire.values->data();
-    values = static_cast<const char*>(out);
+  if (header.answer_format != WireFormat::kFloat32) {
+    buffers_->MakeRoom(chunk.bytes, &request->values);
+    out = request->values->data();
   }
   counts_.bytes_sent += kRequestBytes + header.payload_bytes();
   counts_.raw_bytes_sent += kRequestBytes + id_bytes + (value_bytes > 0 ? chunk.bytes : 0);
   const bool is_inline = header.inline_bytes() > 0;
   if (is_inline) {
-    wire.message.append(ids, static_cast<size_t>(id_bytes));
-    wire.message.append(values, static_cast<size_t>(value_bytes));
+    request->message.append(ids, static_cast<size_t>(id_bytes));
+    request->message.append(values, static_cast<size_t>(value_bytes));
   }
   // The receive of the answer is posted first, so that the answer never arrives unexpected.
   const bool returns = ReturnsData(header.kind);
-  request->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
-  MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag(), returns ? out : &wire.reply,
-                                          request->expected, &wire.answer));
-  MV_RETURN_IF_NOT_OK(messenger_->Send(server_, kRequestTag, wire.message.data(),
-                                       static_cast<int64_t>(wire.message.size()), &wire.sends[0]));
+  request->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(request->reply));
+  MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag(), returns ? out : &request->reply,
+                                          request->expected, &request->answer));
+  MV_RETURN_IF_NOT_OK(messenger_->Send(server_, kRequestTag, request->message.data(),
+                                       static_cast<int64_t>(request->message.size()),
+                                       &request->sends[0]));
   if (is_inline) return Status::Ok();
   if (id_bytes > 0) {
-    MV_RETURN_IF_NOT_OK(messenger_->Send(server_, ValuesTag(tag()), ids, id_bytes, &wire.sends[1]));
+    MV_RETURN_IF_NOT_OK(
+        messenger_->Send(server_, ValuesTag(tag()), ids, id_bytes, &request->sends[1]));
   }
   if (value_bytes == 0) return Status::Ok();
-  return messenger_->Send(server_, ValuesTag(tag()), values, value_bytes, &wire.sends[2]);
+  return messenger_->Send(server_, ValuesTag(tag()), values, value_bytes, &request->sends[2]);
 }
 
 Status ServerPipeline::Test(InFlightRequest* request, bool* done) {
   *done = true;
-  for (Messenger::Ticket& send : request->wire->sends) {
+  for (Messenger::Ticket& send : request->sends) {
     if (!send.is_open) continue;
     bool is_over = false;
     int64_t bytes = 0;
     MV_RETURN_IF_NOT_OK(messenger_->Test(&send, &is_over, &bytes));
     *done = *done && is_over;
   }
-  if (request->wire->answer.is_open) {
+  if (request->answer.is_open) {
     bool is_over = false;
-    MV_RETURN_IF_NOT_OK(
-        messenger_->Test(&request->wire->answer, &is_over, &request->wire->received));
+    MV_RETURN_IF_NOT_OK(messenger_->Test(&request->answer, &is_over, &request->received));
     *done = *done && is_over;
   }
   return Status::Ok();
 }
 
 Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
-  const int64_t received = request.wire->received;
+  const int64_t received = request.received;
   const RequestHeader header = HeaderOf(request);
   const bool returns = ReturnsData(header.kind);
-  const Reply& reply = request.wire->reply;
+  const Reply& reply = request.reply;
   if (!returns && received == request.expected && reply.call == call_.number) return reply.status();
   if (returns &&
       (received == request.expected || received == header.BytesIn(header.answer_format))) {
@@ -203,19 +189,17 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
     // A reply with another number is left over from a call that ended without it.
     if (error.call == call_.number && error.code < 0) return error.status();
   }
-  return Status(Code::kTransport,
-                StrCat("rank ", server_, " answered with ", request.wire->received,
-                       " bytes, expected ", request.expected));
+  return Status(Code::kTransport, StrCat("rank ", server_, " answered with ", request.received,
+                                         " bytes, expected ", request.expected));
 }
 
 void ServerPipeline::TakeValues(const InFlightRequest& request) {
   const Chunk& chunk = request.chunk;
   const Request& call = chunk.request;
   const RequestHeader header = HeaderOf(request);
-  const BufferPool::Buffer& memory = request.wire->values;
-  // Without memory of their own, the values have been received into that of the caller.
-  const char* const values = memory == nullptr ? nullptr : memory->data() + header.id_bytes();
-  const bool is_encoded = request.wire->received < request.expected;
+  const BufferPool::Buffer& memory = request.values;
+  const char* const values = memory == nullptr ? nullptr : memory->data();
+  const bool is_encoded = request.received < request.expected;
   const WireFormat format = is_encoded ? header.answer_format : WireFormat::kFloat32;
   const auto bytes = static_cast<size_t>(chunk.bytes);
   const Instant began = is_encoded ? Clock::now() : Instant();
@@ -239,7 +223,7 @@ Status ServerPipeline::Finish(InFlightRequest* request) {
   const Status answer = CheckAnswer(*request);
   if (answer.pending()) return answer;
   request->is_in_flight = false;
-  counts_.bytes_received += request->wire->received;
+  counts_.bytes_received += request->received;
   counts_.raw_bytes_received += request->expected;
   MV_RETURN_IF_NOT_OK(answer);
   if (ReturnsData(request->chunk.request.kind)) TakeValues(*request);
@@ -247,15 +231,9 @@ Status ServerPipeline::Finish(InFlightRequest* request) {
   return Status::Ok();
 }
 
-Status ServerPipeline::StoreIfLoss(const Status& status) {
-  if (!has_failover() || !MayMeanLoss(status)) return status;
-  stall_ = status;
-  return Status::Ok();
-}
-
 Status ServerPipeline::Step(bool* progressed) {
   bool any_in_flight = false;
-  for (size_t i = 0; i < kWindow && stall_.ok(); ++i) {
+  for (size_t i = 0; i < kWindow; ++i) {
     if (i == in_flight_.size()) {
       if (all_sent_) break;
       in_flight_.push_back(std::make_unique<InFlightRequest>());
@@ -263,8 +241,7 @@ Status ServerPipeline::Step(bool* progressed) {
     InFlightRequest* const request = in_flight_[i].get();
     if (request->is_in_flight) {
       bool done = false;
-      MV_RETURN_IF_NOT_OK(StoreIfLoss(Test(request, &done)));
-      if (!stall_.ok()) break;
+      MV_RETURN_IF_NOT_OK(Test(request, &done));
       if (done) {
         const Status finished = Finish(request);
         if (!finished.ok() && !finished.pending()) return finished;
@@ -272,57 +249,12 @@ Status ServerPipeline::Step(bool* progressed) {
       }
     }
     if (!request->is_in_flight && !all_sent_) {
-      MV_RETURN_IF_NOT_OK(StoreIfLoss(SendNext(request)));
-      *progressed = *progressed || (request->is_in_flight && stall_.ok());
+      MV_RETURN_IF_NOT_OK(SendNext(request));
+      *progressed = *progressed || request->is_in_flight;
     }
     any_in_flight = any_in_flight || request->is_in_flight;
   }
-  return stall_.ok() && all_sent_ && !any_in_flight ? Status::Ok() : Status::Pending();
-}
-
-Status ServerPipeline::Redirect(int server, CallNumber call) {
-  std::vector<InFlightRequest*> unanswered;
-  for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
-    if (!request->is_in_flight) continue;
-    bool done = false;
-    // The server may have answered this request before the server died.
-    Status finished = Status::Pending();
-    if (stall_.ok() && Test(request.get(), &done).ok() && done) finished = Finish(request.get());
-    if (finished.pending()) {
-      unanswered.push_back(request.get());
-    } else {
-      MV_RETURN_IF_NOT_OK(finished);
-    }
-  }
-  std::sort(unanswered.begin(), unanswered.end(),
-            [](const InFlightRequest* a, const InFlightRequest* b) { return a->order < b->order; });
-  replaced_server_ = server_;
-  server_ = server;
-  call_ = call;
-  stall_ = Status::Ok();
-  for (InFlightRequest* const request : unanswered) {
-    Detach(messenger_, &request->wire);
-    const bool is_safe = request->number > 0 || !IsChange(request->chunk.request.kind);
-    if (!is_safe && !IsIdempotent(request->chunk.request.kind)) {
-      request->is_in_flight = false;
-      return Status(Code::kPeerLost,
-                    StrCat("rank ", replaced_server_,
-                           " died before it answered an add: the add may have been "
-                           "applied completely, in part or not at all"));
-    }
-  }
-  for (InFlightRequest* const request : unanswered) {
-    // After a failure, the next Redirect sends the remaining requests.
-    if (stall_.ok()) MV_RETURN_IF_NOT_OK(StoreIfLoss(Send(request)));
-  }
-  return Status::Ok();
-}
-
-void ServerPipeline::Detach(Messenger* messenger, std::unique_ptr<Wire>* wire) {
-  (void)messenger->Withdraw(&(*wire)->answer);
-  // The transport may still use the memory, so the memory is leaked rather than reused.
-  if ((*wire)->is_in_use()) (void)wire->release();  // NOLINT: see above
-  *wire = std::make_unique<Wire>();
+  return all_sent_ && !any_in_flight ? Status::Ok() : Status::Pending();
 }
 
 bool ServerPipeline::WindDown() {
@@ -332,7 +264,7 @@ bool ServerPipeline::WindDown() {
   for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
     if (!request->is_in_flight) continue;
     bool done = false;
-    if (!stall_.ok() || !Test(request.get(), &done).ok()) done = false;
+    if (!Test(request.get(), &done).ok()) done = false;
     if (done) request->is_in_flight = false;
     all_over = all_over && done;
   }
@@ -343,11 +275,9 @@ void ServerPipeline::Abandon() {
   bool is_sending = false;
   for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
     if (!request->is_in_flight) continue;
-    Wire* const wire = request->wire.get();
-    if (messenger_->Withdraw(&wire->answer) == Messenger::Withdrawn::kCancelled) ++missing_;
-    request->is_in_flight = wire->is_in_use();
-    const bool sends_callers = wire->sends[1].is_open || wire->sends[2].is_open;
-    is_sending = is_sending || (sends_callers && !has_failover());
+    if (messenger_->Withdraw(&request->answer) == Messenger::Withdrawn::kCancelled) ++missing_;
+    request->is_in_flight = request->HasOpenMessages();
+    is_sending = is_sending || request->sends[1].is_open || request->sends[2].is_open;
   }
   if (!is_sending) return;
   const EndedCall ended{messenger_->rank(), call_.number};
@@ -357,21 +287,18 @@ void ServerPipeline::Abandon() {
 bool ServerPipeline::HasLeftMemory() {
   bool has_left = true;
   for (std::unique_ptr<InFlightRequest>& request : in_flight_) {
-    Wire* const wire = request->wire.get();
     const Chunk& chunk = request->chunk;
     const bool is_callers =
-        ReturnsData(chunk.request.kind) && wire->values == nullptr && chunk.positions == nullptr;
-    if (!request->is_in_flight || !wire->answer.is_open || !is_callers) continue;
+        ReturnsData(chunk.request.kind) && request->values == nullptr && chunk.positions == nullptr;
+    if (!request->is_in_flight || !request->answer.is_open || !is_callers) continue;
     bool done = false;
-    const Status tested = messenger_->Test(&wire->answer, &done, &wire->received);
-    request->is_in_flight = wire->is_in_use();
+    const Status tested = messenger_->Test(&request->answer, &done, &request->received);
+    request->is_in_flight = request->HasOpenMessages();
     has_left = has_left && (done || !tested.ok());
   }
   return has_left;
 }
 
-LateAnswers::Part ServerPipeline::Missing() const {
-  return LateAnswers::Part{server_, tag(), missing_, failover_.node, failover_.slot};
-}
+LateAnswers::Part ServerPipeline::Missing() const { return LateAnswers::Part{server_, missing_}; }
 
 }  // namespace multiverso

@@ -96,9 +96,7 @@ bool ShardService::Poll() {
     }
   }
   // A rank whose transport failed can serve no other rank, so it aborts the session.
-  const bool is_loss = rank_context_->members().survives_losses() && MayMeanLoss(status);
-  if (!status.ok() && !is_loss && !rank_context_->state()->IsAborted())
-    rank_context_->state()->Abort(status);
+  if (!status.ok() && !rank_context_->state()->IsAborted()) rank_context_->state()->Abort(status);
   CleanUp();
   busy_.store(!jobs_.empty() || !waiting_.empty(), std::memory_order_relaxed);
   return did_work;

@@ -91,11 +91,6 @@ int64_t MostKeysOf(const TableSpec& spec, RowRange rows) {
                   static_cast<int64_t>(std::ceil(share + kDeviations * std::sqrt(share))));
 }
 
-// Returns how many ranks of this node log what they change for other nodes.
-int UndoLogsOf(const Membership& members) {
-  return members.survives_losses() && members.spans_nodes() ? members.num_ranks_here() : 0;
-}
-
 // A touched row of a lazy table takes whole pages. So only a small part of the memory may be in
 // huge pages that are hardly used.
 PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
@@ -120,7 +115,7 @@ StripeLayout TableShard::LayoutOf(const TableSpec& spec, int64_t rows) {
 }
 
 Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLayout& layout,
-                                           int workers, int undo_logs) {
+                                           int workers) {
   MV_ASSIGN_OR_RETURN(auto updater, MakeUpdater(spec.updater_kind(), spec.type()));
   const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
   const bool counts_steps = updater->counts_steps() || IsHalf(spec.type());
@@ -128,7 +123,7 @@ Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLa
       layout, ValueBytesOfRow(spec), updater->state_slots(workers),
       counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
       updater->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
-      spec.is_hash() ? BytesOfKeys(layout.stripes(), spec.keys) : 0, undo_logs);
+      spec.is_hash() ? BytesOfKeys(layout.stripes(), spec.keys) : 0);
 }
 
 namespace {
@@ -176,9 +171,9 @@ Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition)
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
                                        const ModeOptions& mode) {
   const Partition partition = PartitionOf(spec, members, mode);
-  MV_ASSIGN_OR_RETURN(ShardStorage storage,
-                      StorageOf(spec, LayoutOf(spec, partition.node_rows().count()),
-                                members.num_workers(), UndoLogsOf(members)));
+  MV_ASSIGN_OR_RETURN(
+      ShardStorage storage,
+      StorageOf(spec, LayoutOf(spec, partition.node_rows().count()), members.num_workers()));
   MV_ASSIGN_OR_RETURN(int64_t consistency, ConsistencyBytes(mode, ShapeOf(spec), members));
   const int64_t shard = RoundUp(storage.segment_bytes(), kPage);
   // The rows of a lazy table may be more than the machine holds, since few may be used.
@@ -214,10 +209,9 @@ void TableShard::SizeForKeys(const Membership& members, TableSpec* spec) {
 
 Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowRange rows,
                                                      int workers, char* base, const ShardUser& user,
-                                                     std::atomic<int64_t>* key_counts,
-                                                     int undo_logs) {
+                                                     std::atomic<int64_t>* key_counts) {
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, workers, undo_logs));
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, workers));
   MV_ASSIGN_OR_RETURN(auto updater, MakeUpdater(spec.updater_kind(), spec.type()));
   storage.Attach(base);
   std::unique_ptr<const LazyRows> lazy;
@@ -249,9 +243,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
   const Partition partition = PartitionOf(spec, members, mode);
   const RowRange rows = partition.node_rows();
   const StripeLayout layout = LayoutOf(spec, rows.count());
-  const int undo_logs = UndoLogsOf(members);
-  MV_ASSIGN_OR_RETURN(ShardStorage storage,
-                      StorageOf(spec, layout, members.num_workers(), undo_logs));
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, members.num_workers()));
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
   storage.Attach(created->segment_->data());
   if (spec.is_on_disk()) {
@@ -262,7 +254,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
                                 ShardUser{rank_context->members().local_rank(),
                                           rank_context->peers(), members.worker_id(),
                                           /*is_reader=*/false, created->disk_.get()},
-                                rank_context->memory()->KeyCountsOf(id), undo_logs));
+                                rank_context->memory()->KeyCountsOf(id)));
   char* const mode_memory = created->segment_->data() + RoundUp(storage.segment_bytes(), kPage);
   Shard* const shard = created->shard_.get();
   created->consistency_ =

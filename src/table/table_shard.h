@@ -40,14 +40,13 @@ class TableShard {
   // Returns how `rows` rows of a node are divided into stripes.
   static StripeLayout LayoutOf(const TableSpec& spec, int64_t rows);
   // Returns where the parts of a shard are in its segment. `workers` decides how many state slots
-  // some updaters have; `undo_logs` is the number of local ranks that log their changes, or 0.
+  // some updaters have.
   static Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout,
-                                        int workers, int undo_logs = 0);
+                                        int workers);
   // Returns a shard with `rows` of a table, in memory at `base` that StorageOf describes.
   static Result<std::unique_ptr<Shard>> MakeShard(const TableSpec& spec, RowRange rows, int workers,
                                                   char* base, const ShardUser& user,
-                                                  std::atomic<int64_t>* key_counts = nullptr,
-                                                  int undo_logs = 0);
+                                                  std::atomic<int64_t>* key_counts = nullptr);
   // Sets the number of rows of a hash table, and its capacity if only max_bytes limits it.
   static void SizeForKeys(const Membership& members, TableSpec* spec);
   // Opens the shard in a segment of the size that BytesOf returns. `rank_context` outlives the

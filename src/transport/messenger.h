@@ -39,12 +39,10 @@ constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
 // Returns the tag of the message that says why an answer to that call is empty.
 constexpr int ErrorTag(int call_tag) { return call_tag + 2 * (kLastCallTag + 1); }
 
-// The tag of the pieces of aggregates that leaders send each other (PieceLink) after that many
-// workers are lost. After a loss, leaders use another tag, because a message that a lost rank has
-// not completed would keep the next message with the same tag waiting forever.
-constexpr int AggregateTag(int lost_workers) { return ErrorTag(kLastCallTag) + 1 + lost_workers; }
+// The tag of the pieces of aggregates that leaders send each other (PieceLink).
+constexpr int kAggregateTag = ErrorTag(kLastCallTag) + 1;
 // Every MPI allows tags up to 32767.
-static_assert(AggregateTag(8000) <= 32767);
+static_assert(kAggregateTag <= 32767);
 
 // Returns whether a messenger's failure may mean that a rank has died.
 inline bool MayMeanLoss(const Status& status) {

@@ -24,16 +24,14 @@ SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom()
 TestKeys = pytest.mark.one_mpi(CaseJobs(keys, JOBS).tests())
 
 
-@pytest.mark.parametrize("per_node", [pytest.param(4, marks=pytest.mark.one_mpi), 2])
+@pytest.mark.one_mpi
 @pytest.mark.parametrize(
     "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
 )
-@launch.again_where_mpi_is_stuck
-def test_survivors_keep_all_keys_and_every_acknowledged_add(number, per_node):
-    rng = random.Random(f"{SEED}-{number}-{per_node}")
+def test_survivors_keep_all_keys_and_every_acknowledged_add(number):
+    rng = random.Random(f"{SEED}-{number}")
     victim = rng.randrange(4)
-    nodes = launch.on_nodes(4, per_node)
-    with launch.Job("lost_keys.py", str(victim), np=4, survives=True, **nodes) as job:
+    with launch.Job("lost_keys.py", str(victim), np=4, survives=True) as job:
         job.wait_for("busy")
         time.sleep(rng.random() * 0.2)
         with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,6 @@
-"""The batch script of docs/slurm.md, under a scheduler that this test plays."""
+"""The batch scripts of docs/slurm.md, under a scheduler that this test plays."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import recipes
 
 import launch
 import multiverso
@@ -16,8 +16,6 @@ from multiverso import checkpoint
 from multiverso._local.processes import descendants
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
-
-PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
 
 #: It ignores its options, like Slurm those that it knows, and runs the program in its own process.
 SRUN = """
@@ -54,16 +52,13 @@ mv.shutdown()
 
 
 class Scheduler:
-    """Runs a batch job in a folder, as Slurm does."""
+    """Runs the batch job of the page that contains a text, in a folder, as Slurm does."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, text):
         self.folder = folder
-        script = re.search(r"```sh\n(#!/bin/sh\n[^`]*--requeue[^`]*)```", PAGE.read_text("utf-8"))[
-            1
-        ]
-        assert "#SBATCH --signal=TERM@60" in script
+        script = recipes.block_with("slurm.md", text)
+        assert "#SBATCH --signal=TERM@60\n#SBATCH --requeue\n" in script
         (folder / "job.sh").write_text(script, "utf-8")
-        (folder / "train.py").write_text(TRAIN, "utf-8")
         tools = folder / "bin"
         tools.mkdir()
         for name, program in (("srun", SRUN), ("scontrol", SCONTROL), ("multiverso", None)):
@@ -78,12 +73,12 @@ class Scheduler:
             "SLURM_CPUS_ON_NODE": "2",
         }
 
-    def start(self):
+    def start(self, **environ):
         (self.folder / "ready").unlink(missing_ok=True)
         return subprocess.Popen(
             ["sh", "job.sh"],
             cwd=self.folder,
-            env=self.environ,
+            env={**self.environ, **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -100,7 +95,8 @@ class Scheduler:
 
 
 def test_job_is_saved_requeued_and_resumed(tmp_path):
-    slurm = Scheduler(tmp_path)
+    slurm = Scheduler(tmp_path, "multiverso run --grace 50")
+    (tmp_path / "train.py").write_text(TRAIN, "utf-8")
     saved = []
     for _ in range(2):
         job = slurm.start()
@@ -118,3 +114,21 @@ def test_job_is_saved_requeued_and_resumed(tmp_path):
     assert job.returncode == 0, output
     assert f"adds {saved[1]}" in output
     assert (tmp_path / "requeued").read_text("utf-8") == 2 * "requeue 4711\n"
+
+
+def test_job_is_requeued_after_a_loss_unless_it_was_often(tmp_path):
+    slurm = Scheduler(tmp_path, "SLURM_RESTART_COUNT")
+    recipes.write_program(tmp_path)
+    requeued = tmp_path / "requeued"
+    for restarts, calls in ("5", 0), ("4", 1):
+        (tmp_path / "died").unlink(missing_ok=True)
+        job = slurm.start(SLURM_RESTART_COUNT=restarts)
+        output = job.communicate(timeout=launch.JOB_TIMEOUT)[0]
+        assert job.returncode == 128 + signal.SIGKILL, output
+        assert requeued.exists() == bool(calls)
+    assert requeued.read_text("utf-8") == "requeue 4711\n"
+    job = slurm.start(SLURM_RESTART_COUNT="5")
+    output = job.communicate(timeout=launch.JOB_TIMEOUT)[0]
+    assert job.returncode == 0, output
+    assert "from step 20 to [100. 200. 300.]" in output
+    assert requeued.read_text("utf-8") == "requeue 4711\n"

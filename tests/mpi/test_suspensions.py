@@ -23,7 +23,7 @@ def test_each_call_gets_its_own_answer_after_calls_that_ended_without_theirs():
     assert result.reports.get(0, {}).get("error", "no report") is None, result.output
 
 
-@pytest.mark.parametrize("mode", ["fail", "continue", "sync"])
+@pytest.mark.parametrize("mode", ["async", "sync"])
 def test_node_that_was_lost_by_silence_stays_lost(mode):
     options = {"np": 3, "survives": True, **NODES}
     with launch.Job("suspensions.py", "loses_a_silent_node", mode, **options) as job:
@@ -41,7 +41,6 @@ def test_node_that_was_lost_by_silence_stays_lost(mode):
     ):
         report = result.reports[rank]
         assert report.get("over"), result.output
-        assert report["lost"] == ([1] if mode == "continue" and rank != 1 else [])
         outcomes = {name: outcome for name, outcome in report.items() if name[-2:] in ("-0", "-1")}
         assert len(outcomes) >= (2 if mode == "sync" else 26)
         wrong = {

@@ -23,8 +23,8 @@ MOST_FOLDERS = 2
 ASKED_IN = {
     "is_elastic": {"c_api", "consistency", "group", "liveness", "session", "table"},
     "is_hash": {"c_api", "reader", "session"},
-    "spans_nodes": {"consistency", "group", "session", "table"},
-    "survives_losses": {"consistency", "group", "liveness", "session", "sum", "table"},
+    "spans_nodes": {"consistency", "group", "session"},
+    "survives_losses": {"group", "liveness", "session", "table"},
 }
 
 

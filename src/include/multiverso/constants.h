@@ -38,7 +38,7 @@
 #define MV_ROLE_SERVER 2 /* keeps a shard, does not train */
 
 /* What happens when a rank dies, or leaves without closing. MV_LOSS_CONTINUES needs
- * MV_MODE_ASYNC. */
+ * MV_MODE_ASYNC and ranks of one node. */
 #define MV_LOSS_FAILS 0     /* calls that need the rank get MV_ERR_PEER_LOST */
 #define MV_LOSS_CONTINUES 1 /* collective calls continue without the rank */
 

@@ -30,8 +30,7 @@ void Barrier(uint64_t sequence, RankContext* rank) {
 }
 
 bool Pack(const RankContext& rank, uint64_t sequence, std::string* bytes) {
-  return PackContribution(*rank.memory(), rank.members(), *rank.peers(), rank.members().node(),
-                          /*group=*/0, sequence, bytes);
+  return PackContribution(*rank.memory(), rank.members(), /*group=*/0, sequence, bytes);
 }
 
 bool CanPack(const RankContext& rank, uint64_t sequence) {
@@ -40,7 +39,7 @@ bool CanPack(const RankContext& rank, uint64_t sequence) {
 }
 
 TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
-  const RankContexts ranks(AllOf(1), /*absent=*/0, Surviving());
+  const RankContexts ranks(AllOf(1));
   const RankContext& rank = *ranks[0];
   EXPECT_FALSE(CanPack(rank, 1));
   Barrier(1, ranks[0]);
@@ -56,7 +55,7 @@ TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
 }
 
 TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
-  const RankContexts ranks(AllOf(1), /*absent=*/0, Surviving());
+  const RankContexts ranks(AllOf(1));
   Barrier(1, ranks[0]);
   Barrier(2, ranks[0]);
   // A rank that begins its third collective first overwrites the payload of the first one.
@@ -67,7 +66,7 @@ TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
 
 TEST(PackContribution, IsConsistentWhileTheRankContinues) {
   constexpr uint64_t kCollectives = 100'000;
-  const RankContexts ranks(AllOf(1), /*absent=*/0, Surviving());
+  const RankContexts ranks(AllOf(1));
   const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).groups[0].sequence;
   std::thread writer([&] {
     for (uint64_t number = 1; number <= kCollectives; ++number) Barrier(number, ranks[0]);
@@ -98,8 +97,6 @@ class ContributionOfNode1 : public ::testing::Test {
   ContributionOfNode1() : segment_(ValueOf(Segment::CreatePrivate(int64_t{4} << 20))) {
     const Membership theirs = SpanningMembers({1, 2}, 1);
     const NodeMemory memory(std::move(segment_), &theirs);
-    const FailureDetector failure_detector(memory.control(), &theirs);
-    const PeerStatus peers(&memory, &theirs, &failure_detector);
     const std::string payloads[] = {"", std::string(512, 'a')};
     for (const int rank : {1, 2}) {
       RankSlot::GroupProgress& progress = memory.slot(rank).groups[0];
@@ -107,7 +104,7 @@ class ContributionOfNode1 : public ::testing::Test {
       progress.SlotFor(7).Write(7, CollectiveKind::kCreateTable, payload.data(), payload.size());
       progress.sequence.store(7);
     }
-    EXPECT_TRUE(PackContribution(memory, theirs, peers, theirs.node(), /*group=*/0, 7, &bytes_));
+    EXPECT_TRUE(PackContribution(memory, theirs, /*group=*/0, 7, &bytes_));
   }
 
   Segment segment_;

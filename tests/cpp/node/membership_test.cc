@@ -110,6 +110,17 @@ TEST(Membership, RejectsDifferentOptionsAndNamesBoth) {
                       "differ in start_timeout: rank 0 has 120000 ms, rank 1 has no limit"));
 }
 
+TEST(Membership, ContinuesWithoutLostRanksOnlyOnOneNode) {
+  const auto surviving = [](const std::string& memory) {
+    Hello hello = HelloOf(Role::kAll, memory);
+    hello.options.on_loss = OnLoss::kContinue;
+    return hello;
+  };
+  EXPECT_TRUE(ValueOf(Join({surviving("a"), surviving("a")}, 1)).survives_losses());
+  EXPECT_TRUE(IsError(CommonErrorOf({surviving("a"), surviving("a"), surviving("b")}), Code::kValue,
+                      "received \"continue\" on 2 nodes", "start the job again from a checkpoint"));
+}
+
 TEST(Membership, RejectsHellosOfAnotherSize) {
   EXPECT_TRUE(IsError(Membership::FromHellos({"hello"}, 0), Code::kMismatch));
 }

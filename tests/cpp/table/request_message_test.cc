@@ -5,7 +5,6 @@
 #include <random>
 #include <string>
 
-#include "node/request_log.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
@@ -58,20 +57,6 @@ TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
     h->width = 1;
   }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->kind = RequestKind::kFetchAdd; }));
-  EXPECT_TRUE(rejects([](RequestHeader* h) { h->slot = -2; }));
-  EXPECT_TRUE(rejects([](RequestHeader* h) { h->slot = 0; }));
-  EXPECT_TRUE(rejects([](RequestHeader* h) {
-    h->slot = RequestLog::kSlots;
-    h->number = 1;
-  }));
-  EXPECT_TRUE(rejects([](RequestHeader* h) {
-    h->slot = 0;
-    h->number = RequestRecord::kMaxNumber + 1;
-  }));
-  EXPECT_FALSE(rejects([](RequestHeader* h) {
-    h->slot = RequestLog::kSlots - 1;
-    h->number = 1;
-  }));
   EXPECT_TRUE(rejects([](RequestHeader* h) { h->kind = static_cast<RequestKind>(9); }));
   EXPECT_TRUE(rejects([](RequestHeader* h) {
     h->kind = RequestKind::kAddRows;

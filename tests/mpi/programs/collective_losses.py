@@ -1,7 +1,7 @@
-"""Ranks die in collective calls: ``collective_losses.py CALL POINTS POSITION`` on two nodes.
+"""Ranks die in collective calls: ``collective_losses.py CALL POINTS POSITION``.
 
-One rank after the other dies at a failpoint of the call, until only one is left on a node or all
-failpoints have been reached. The remaining ranks repeat the call if it raised PeerLostError, and
+One rank after the other dies at a failpoint of the call, until only one is left or all failpoints
+have been reached. The remaining ranks repeat the call if it raised PeerLostError, and
 report what they have seen. The hits of a failpoint in a call are not known before: if the victim
 survives the call, it has more hits than there are.
 """
@@ -109,17 +109,15 @@ def remaining_ranks():
     return np.flatnonzero(present).tolist()
 
 
-def victim_among(alive, per_node, is_leader, node):
-    """Return the leader of a node or its last rank, or None if it is the only one left there."""
-    here = [rank for rank in alive if rank // per_node == node]
-    if len(here) < 2:
+def victim_among(alive, kind):
+    """Return the first or the last rank, or None if it is the only one left."""
+    if len(alive) < 2:
         return None
-    return here[0 if is_leader else -1]
+    return alive[0 if kind == "first" else -1]
 
 
 def loses_ranks_in(call, points, position):
     """Make a call again and again, and lose a rank in each, from a position in `points` on."""
-    per_node = int(os.environ["MULTIVERSO_RANKS_PER_NODE"])
     folder = tempfile.gettempdir() + "/saved"
     table = mv.ArrayTableHandler(SIZE, 1.0, name="table")
     mv.save(folder, step=3)
@@ -128,7 +126,7 @@ def loses_ranks_in(call, points, position):
     alive = remaining_ranks()
     while place < len(points):
         point, _, kind = points[place].partition("/")
-        victim = victim_among(alive, per_node, kind == "leader", (place + hit) % 2)
+        victim = victim_among(alive, kind)
         if victim is None:
             break
         if worker.RANK == victim:
@@ -149,7 +147,7 @@ def loses_a_rank_in_shutdown(points, position):
     """Lose a rank in `mv.shutdown`, after which a job has no other call."""
     place, hit = map(int, position.split("."))
     point, _, kind = points[place].partition("/")
-    victim = victim_among(range(worker.SIZE), worker.SIZE // 2, kind == "leader", (place + hit) % 2)
+    victim = victim_among(range(worker.SIZE), kind)
     if worker.RANK == victim:
         os.environ["MULTIVERSO_FAILPOINTS"] = f"{point}@{hit}=kill,at=shutdown"
     try:

@@ -69,70 +69,11 @@ def continues(folder, leaver="-1"):
     worker.report(ended=True)
 
 
-def saves(folder):
-    """Save and load repeatedly, and shut down, while a rank is killed."""
-    mv.init(on_peer_lost="continue")
-    table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
-    worker.announce("busy")
-    for step in range(8):
-        if step == 7:
-            worker.wait_for("killed")
-        for call in (mv.save, mv.load):
-            _repeat_until_it_succeeds(lambda call=call: call(folder))
-        if step % 2 == 0:
-            _repeat_until_it_succeeds(lambda: mv.save(folder, background=True))
-            _repeat_until_it_succeeds(mv.wait_for_save)
-    worker.report(values=[float(table.get().min()), float(table.get().max())])
-    mv.shutdown()
-    worker.report(ended=True)
-
-
-def _repeat_until_it_succeeds(call):
-    """Repeat a collective call that failed on all ranks because one was lost during it."""
-    while True:
-        try:
-            call()
-        except mv.PeerLostError:
-            continue
-        return
-
-
-def loses_a_node(folder):
-    """Report the errors of calls after the only rank of node 1 has been killed."""
-    mv.init(on_peer_lost="continue")
-    table = mv.MatrixTableHandler(9, 4, name="spread")
-    table.add(np.ones((9, 4)))
-    mv.save(folder)
-    mv.barrier()
-    worker.announce("busy")
-    worker.wait_for("killed")
-    worker.report_call(table.add, np.ones((9, 4)), name="add")
-    worker.report_call(table.get, name="get")
-    worker.report_call(mv.barrier, name="barrier")
-
-
-def counts_with_a_dying_server(failpoint):
-    """Fetch and add elements of node 0, whose rank 0 dies before it sends an answer."""
-    if worker.RANK == 0:
-        os.environ["MULTIVERSO_FAILPOINTS"] = failpoint
-    mv.init(on_peer_lost="continue")
-    counters = mv.ArrayTableHandler(8, dtype="int64", name="counters")
-    mv.barrier()
-    if worker.RANK == 0:
-        worker.wait_for_kill(timeout=40)  # the failpoint kills this process
-    seen = [int(counters.fetch_add(0)) for _ in range(100)]
-    swapped = 0
-    while swapped < 100:
-        value = counters.get(index=1)[()]
-        swapped += counters.compare_swap(1, value, value + 1) == value
-    mv.barrier()
-    worker.report(
-        lost=current_session().lost_ranks(),
-        seen=seen,
-        values=counters.get(index=np.s_[:2]).tolist(),
-    )
-    mv.shutdown()
-    worker.report(ended=True)
+def continues_on_several_nodes():
+    """Report the error of a session that would continue, and open one that fails instead."""
+    worker.report_call(lambda: mv.init(on_peer_lost="continue"))
+    with mv.session():
+        mv.barrier()
 
 
 def shares_items(victims, when):
@@ -157,31 +98,6 @@ def shares_items(victims, when):
     worker.report(ended=True)
 
 
-def aggregates_with_a_dying_leader(failpoint):
-    """Aggregate a long array until rank 2, a leader, dies, then arrays of several sizes.
-
-    Rank 0, the other leader, receives nothing meanwhile, so that a message remains incomplete.
-    """
-    if worker.RANK in (0, 2):
-        os.environ["MULTIVERSO_FAILPOINTS"] = (
-            failpoint if worker.RANK == 2 else "piece.sent@1=sleep"
-        )
-    mv.init(on_peer_lost="continue")
-    survivors = worker.SIZE
-    while survivors == worker.SIZE:
-        try:
-            survivors = mv.aggregate(np.ones(1_000_000))[0]
-        except mv.PeerLostError:  # on all ranks
-            break
-    sums = [mv.aggregate(np.ones(size)) for size in (8, 100_000, 1_000_000)]
-    worker.report(
-        sums=[[total.min(), total.max()] for total in sums],
-        lost=current_session().lost_ranks(),
-    )
-    mv.shutdown()
-    worker.report(ended=True)
-
-
 def small_aggregates_with_a_dying_leader(victim, failpoint):
     """Aggregate small arrays until a rank dies, which leads its node; report the last array."""
     mv.init()
@@ -202,73 +118,6 @@ def small_aggregates_with_a_dying_leader(victim, failpoint):
     worker.wait_for("end")
 
 
-class _Tables:
-    """Tables with state, steps and rounding, and calls on them whose order matters."""
-
-    def __init__(self):
-        size = 3 * SIZE
-        self.tables = [
-            mv.ArrayTableHandler(size, updater="adam"),
-            mv.ArrayTableHandler(size, dtype="bfloat16"),
-            mv.MatrixTableHandler(300, 100, updater="momentum"),
-            mv.MatrixTableHandler(300, 100, mv.initializers.Constant(3), updater="adagrad"),
-            mv.HashTableHandler(10, 5000, updater="rmsprop"),
-            mv.MatrixTableHandler(2, 300_000, updater="adagrad"),
-            mv.ArrayTableHandler(8, dtype="int64"),
-        ]
-
-    def change(self, seed):
-        """Make one call on each table; return the values of the call that is atomic."""
-        rng = np.random.default_rng(seed)
-        adam, rounded, rows, lazy, keyed, wide, counters = self.tables
-        adam.add(rng.random(adam.shape))
-        rounded.add_get(rng.random(rounded.shape))
-        rows.add(rng.random((90, 100)), rng.integers(0, 300, 90))
-        lazy.add(rng.random((90, 100)), rng.integers(0, 300, 90))
-        keyed.add(rng.random((200, 10)), rng.integers(0, 1000, 200))
-        wide.add(rng.random(wide.shape))
-        wide.add(rng.random((2, 40_000)), index=np.s_[:, 5:40_005])
-        rows.add(rng.random((300, 7)), index=np.s_[:, 3:10])
-        return [int(counters.fetch_add(i)) for i in range(8)]
-
-    def values(self):
-        """Return what the tables contain."""
-        keys = np.arange(1000)
-        return [
-            table.get(keys, insert=False)
-            if isinstance(table, mv.HashTableHandler)
-            else table.get(sync=True)
-            for table in self.tables
-        ]
-
-
-def changes_with_dying_servers(*failpoints):
-    """Two ranks change tables by turns; the first ranks of the other node die while they serve."""
-    mv.init(on_peer_lost="continue")
-    tables = [_Tables(), _Tables()]
-    adders = [LAST - 1, LAST]
-    mv.barrier()
-    if worker.RANK < len(failpoints):
-        os.environ["MULTIVERSO_FAILPOINTS"] = failpoints[worker.RANK]
-        worker.wait_for_kill(timeout=60)  # the failpoint kills this process
-    for number, same in enumerate(tables):
-        for turn in range(6) if worker.RANK in adders else ():
-            adder = adders[turn % 2]
-            if worker.RANK != adder:
-                worker.wait_for(f"turn-{number}-{turn}", adder)
-                continue
-            assert same.change(turn) == [turn] * 8
-            worker.announce(f"turn-{number}-{turn}")
-        mv.barrier()
-        # Only the first tables change while ranks die, so that the second are the expected ones.
-        if number == 0:
-            worker.report(lost=current_session().lost_ranks())
-    equal = [a.tobytes() == b.tobytes() for a, b in zip(*(t.values() for t in tables), strict=True)]
-    worker.report(are_equal=equal)
-    mv.shutdown()
-    worker.report(ended=True)
-
-
 def names_the_dead():
     """Add in rounds until a rank is killed, and report the error and when this rank got it."""
     mv.init(True)
@@ -283,7 +132,7 @@ def names_the_dead():
 
 
 def creates_with_a_dying_maker(failpoint):
-    """Create a table while rank 0 dies, which has made its memory on the first node."""
+    """Create a table while rank 0 dies, which has made its memory."""
     mv.init(on_peer_lost="continue")
     mv.barrier()
     # The others open the memory a second later, when rank 0 has voted that it has mapped its own.
