@@ -32,11 +32,7 @@ ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 def find_mpirun() -> str:
     """Return the path of the mpirun of this environment, else of the first one on the path.
 
-    Raises
-    ------
-    LauncherError
-        If no mpirun is found.
-
+    If there is none, this is a LauncherError.
     """
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
@@ -51,11 +47,7 @@ def find_mpirun() -> str:
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
     """Return the vendor and the version that ``mpirun --version`` prints, None for an unknown one.
 
-    Raises
-    ------
-    OSError, subprocess.TimeoutExpired
-        If the mpirun cannot be started, or does not end.
-
+    An mpirun that cannot be started is an OSError, one that does not end a TimeoutExpired.
     """
     completed = subprocess.run(
         [mpirun, "--version"],
@@ -88,20 +80,10 @@ def mpirun_command(
 ) -> list[str]:
     """Return the command line that starts `ranks` processes of a command.
 
-    Parameters
-    ----------
-    command : sequence of str
-        The program and its arguments.
-    ranks : int
-        The number of processes.
-    mpirun : str, optional
-        The launcher, by default that of `find_mpirun`.
-    survive : bool, optional
-        Whether the other ranks continue when a rank dies. The job's exit code then says nothing
-        about the ranks: Open MPI returns 0, and a shell makes MPICH return 0.
-    tags : bool, optional
-        Whether each line begins with its rank. `rank_tag` is for the lines.
-
+    The launcher is that of `find_mpirun` by default. With `survive`, the other ranks continue when
+    a rank dies. The job's exit code then says nothing about the ranks: Open MPI returns 0, and a
+    shell makes MPICH return 0. With `tags`, each line begins with its rank; `rank_tag` is for the
+    lines.
     """
     mpirun = mpirun or find_mpirun()
     is_open_mpi = (survive or tags) and mpirun_vendor(mpirun)[0] == "Open MPI"
