@@ -42,24 +42,14 @@ State = Literal["ok", "could be better", "broken"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check.
-
-    Attributes
-    ----------
-    check : str
-        The subject of the check.
-    state : {"ok", "could be better", "broken"}
-        With "broken", jobs of several ranks do not work.
-    found : str
-        What the check found.
-    advice : str or None
-        What to do, unless the state is "ok".
-
-    """
+    """The result of a check."""
 
     check: str
+    #: With "broken", jobs of several ranks do not work.
     state: State
+    #: What the check found.
     found: str
+    #: What to do, unless the state is "ok".
     advice: str | None = None
 
 

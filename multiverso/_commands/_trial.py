@@ -24,17 +24,9 @@ _MARK: Final = "MULTIVERSO_TRIAL"
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a command that has ended or was killed.
+    """The result of a command that has ended or was killed."""
 
-    Attributes
-    ----------
-    returncode : int or None
-        Exit code of the command; None if it was killed after its timeout.
-    output, errors : str
-        What its processes wrote to the standard output and the standard error.
-
-    """
-
+    #: Exit code of the command; None if it was killed after its timeout.
     returncode: int | None
     output: str
     errors: str
