@@ -109,10 +109,6 @@ class ParamManager:
     def wait(self) -> None:
         """Wait for the exchange of the last sync and apply its result, with ``overlap=True``.
 
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.wait`.
-
+        It raises the errors of [`ParamSync.wait`][multiverso.sync.ParamSync.wait].
         """
         self._sync.wait()

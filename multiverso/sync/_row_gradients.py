@@ -311,6 +311,8 @@ class RowLayer:
         Call it after the optimizer's step; the optimizers and callbacks of multiverso do that
         themselves. In sync mode every worker calls it equally often, also without a batch.
 
+        It raises the errors of the table's [`add_async`][multiverso.tables.MatrixTable.add_async].
+
         Parameters
         ----------
         scale : float, optional
@@ -321,11 +323,6 @@ class RowLayer:
         -------
         bool
             False if a gradient is not finite although the loss was scaled. Then nothing is sent.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for the table's `add_async`.
 
         """
         return self._gradients.send(self._settle(scale))
