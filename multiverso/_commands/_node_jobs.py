@@ -45,8 +45,8 @@ def find_elastic_job(target: str) -> str:
     started it. The result is the name if no other job has the same one, which is valid as long as
     any rank lives; otherwise the process id of a rank.
 
-    If there is no such job, or it is not elastic, this is a StateError, which lists the jobs that
-    exist.
+    Raises StateError, which lists the jobs that exist, if there is no such job, or it is not
+    elastic.
     """
     jobs = find_jobs()
     names = [job.content["name"] for job in jobs]

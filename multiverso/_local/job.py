@@ -97,7 +97,7 @@ def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
     """Return the job without MPI of which this process is a rank from the start, or None.
 
     The launcher of an MPI job takes precedence, because it may have been started by such a rank.
-    Incomplete variables are a LauncherError, and so are ranks that torchrun started on several
+    Raises LauncherError if the variables are incomplete, or torchrun started ranks on several
     machines.
     """
     if find_launcher(environ) is not None or find_join(environ) is not None:

@@ -19,8 +19,8 @@ def find_sessions(pid: int = 0) -> list[dict[str, Any]]:
     """Return the sessions of this user's other processes, or of process `pid`, on this machine.
 
     For each node of a session there is ``node``, the content of ``MV_NodeDescribe``, and ``alive``,
-    the numbers of the ranks that take part now. On other systems than Linux, this is an
-    UnsupportedError.
+    the numbers of the ranks that take part now. Raises UnsupportedError on other systems than
+    Linux.
     """
     found: list[dict[str, Any]] = read_description(checked.MV_FindSessions, pid)
     return found
@@ -67,8 +67,8 @@ def await_end(pids: Iterable[int], seconds: float, pipes: Iterable[int] = ()) ->
 def join_targets(pid: int) -> list[str]:
     """Return the ids of the processes through which one joins the session of a process.
 
-    If neither the process nor one that it has started has a session, this is a StateError; without
-    /proc, an UnsupportedError.
+    Raises StateError if neither the process nor one that it has started has a session, and
+    UnsupportedError without /proc.
     """
     found = [str(process) for process in descendants(pid) if has_session(process)]
     if not found:

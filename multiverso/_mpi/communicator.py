@@ -64,8 +64,8 @@ def find_communicator(comm: object, timeout: float | None) -> Communicator | Non
     does not return within `timeout` seconds, because not all ranks call it, the process ends with
     an error.
 
-    If the environment has no MPI, two MPIs, or an MPI that differs from the launcher's, this is a
-    LauncherError. If MPI is not initialized, or has been finalized, it is a StateError.
+    Raises LauncherError if the environment has no MPI, two MPIs, or an MPI that differs from the
+    launcher's, and StateError if MPI is not initialized, or has been finalized.
     """
     if comm is not None:
         return _users_communicator(comm)

@@ -32,7 +32,7 @@ ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 def find_mpirun() -> str:
     """Return the path of the mpirun of this environment, else of the first one on the path.
 
-    If there is none, this is a LauncherError.
+    Raises LauncherError if there is none.
     """
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
@@ -47,7 +47,7 @@ def find_mpirun() -> str:
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
     """Return the vendor and the version that ``mpirun --version`` prints, None for an unknown one.
 
-    An mpirun that cannot be started is an OSError, one that does not end a TimeoutExpired.
+    Raises OSError if mpirun cannot be started, and TimeoutExpired if it does not end.
     """
     completed = subprocess.run(
         [mpirun, "--version"],

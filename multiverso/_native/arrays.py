@@ -49,8 +49,8 @@ def checked_input(
 ) -> NDArray[Any]:
     """Return `data` as an array that may be cast to `dtype` and has one of `shapes`.
 
-    A cast that NumPy's "same_kind" rule forbids is a TypeError; an integer out of the range of
-    `dtype` is a ValueError.
+    Raises TypeError if NumPy's "same_kind" rule forbids the cast, and ValueError if the shape is
+    another one, or an integer is out of the range of `dtype`.
     """
     array = as_array(data, what)
     # NumPy makes a float64 array of an empty list; a table of integers accepts it nevertheless.
@@ -120,8 +120,8 @@ def as_output(
     `copy_out` copies the buffer to the user's array at the end. `what` names `out` in messages. The
     user's array may also have the dtype `also`.
 
-    An `out` that cannot share its memory with an array, or has another dtype, is a TypeError; one
-    that has another shape, is read-only, or repeats elements with a stride of 0, a ValueError.
+    Raises TypeError if `out` cannot share its memory with an array, or has another dtype, and
+    ValueError if it has another shape, is read-only, or repeats elements with a stride of 0.
     """
     target = view_of(out, what)
     if target.dtype is dtype and target.shape == shape and target.flags.carray:
@@ -156,8 +156,9 @@ def as_shared(
 ) -> NDArray[Any]:
     """Return an array over the memory of `data` that the library can use without a copy.
 
-    Memory that it cannot share, or another dtype, is a TypeError. Another shape or layout is a
-    ValueError, and so is read-only memory if `is_output` is true.
+    Raises TypeError if `data` cannot share its memory with an array, or has another dtype, and
+    ValueError if it has another shape, is not C-contiguous and aligned, or is read-only although
+    `is_output` is true.
     """
     array = view_of(data, what)
     if array.dtype != dtype:

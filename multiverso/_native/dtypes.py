@@ -86,7 +86,7 @@ def _wrong_dtype(dtype: object, allowed: list[str]) -> TypeError:
 def table_dtype(dtype: object) -> TableDtype:
     """Return how a table stores `dtype`, which has any form that NumPy accepts.
 
-    If no table can have it, this is a TypeError; bfloat16 without ml_dtypes is a MissingExtraError.
+    Raises TypeError if no table can have it, and MissingExtraError for bfloat16 without ml_dtypes.
     """
     given = _parsed(dtype)
     if given is not None:
@@ -99,7 +99,7 @@ def table_dtype(dtype: object) -> TableDtype:
 
 
 def array_code(dtype: np.dtype[Any]) -> int:
-    """Return the code of an array's dtype; one that cannot be aggregated is a TypeError."""
+    """Return the code of an array's dtype; raise TypeError if it cannot be aggregated."""
     if dtype.name == "bfloat16":
         return capi.MV_BFLOAT16
     if dtype not in ARRAY_CODES:

@@ -97,7 +97,7 @@ _forking: Final = threading.local()
 def listen(session: Session) -> None:
     """Let SIGTERM be a notice to a session from now on.
 
-    Outside the main thread, where Python accepts no handlers of signals, this is a StateError.
+    Raises StateError outside the main thread, where Python accepts no handlers of signals.
     """
     if threading.current_thread() is not threading.main_thread():
         msg = (

@@ -22,8 +22,8 @@ _LARGEST_ARGUMENT: Final = 96 * 1024
 def as_ids(ids: Any) -> jax.Array:
     """Return ids as integers of JAX, which has 64 bits only if the program enables them.
 
-    Anything but an integer, such as a bool, is a TypeError; ids that need more bits than integers
-    of JAX have are a ValueError.
+    Raises TypeError for anything but integers, such as a bool, and ValueError if ids need more bits
+    than integers of JAX have.
     """
     leaves = jax.tree.leaves(ids)
     if any(isinstance(leaf, jax.Array) for leaf in leaves):

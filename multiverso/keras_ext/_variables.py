@@ -15,7 +15,7 @@ from multiverso.sync._tensor import Tensor, Tensors, require_same
 class ModelWeights:
     """The weights of a built model or layer, divided into parameters and statistics.
 
-    A model without parameters is a ValueError; a parameter that no table can hold is a TypeError.
+    Raises ValueError if the model has no parameters, and TypeError if no table can hold one.
     """
 
     def __init__(self, model: Any) -> None:
@@ -84,7 +84,7 @@ def tensors_of(model_weights: ModelWeights, statistics: Shares, average: bool) -
 def backend_module() -> ModuleType:
     """Return the module for the backend of Keras, whose framework it imports.
 
-    A backend that Multiverso does not support is a ValueError.
+    Raises ValueError if Multiverso does not support the backend.
     """
     backend = keras.backend.backend()
     if backend not in BACKENDS:

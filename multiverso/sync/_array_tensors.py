@@ -67,8 +67,8 @@ class CopiedArray(MovableTensor):
 def tensor_of(array: NDArray[Any], what: str, average: bool = False) -> Tensor:
     """Return the tensor over the memory of `array`; `what` names it in messages.
 
-    A dtype that no table can keep is a TypeError; an array that is read-only, or two of whose
-    elements share memory, a ValueError.
+    Raises TypeError if no table can keep the dtype, and ValueError if the array is read-only, or
+    two of its elements share memory.
     """
     native = array.dtype.newbyteorder("=")
     require_table_dtype(native.name, what)

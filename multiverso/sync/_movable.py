@@ -40,7 +40,7 @@ class MovableTensor:
     def locate(self) -> int | None:
         """Return the address at which the native pass may change the parameters, or None.
 
-        If their shape or dtype has changed, this is a ValueError.
+        Raises ValueError if their shape or dtype has changed.
         """
         raise NotImplementedError
 

@@ -26,7 +26,7 @@ class WeightedMerge:
     def next_scale(self) -> float:
         """Return this sync's weight divided by the mean of all weights so far.
 
-        A weight that is not a positive number is a ValueError.
+        Raises ValueError if the weight is not a positive number.
         """
         weight = self._weight() if callable(self._weight) else self._weight
         if (number := finite(weight, "weight", "a positive number")) <= 0:

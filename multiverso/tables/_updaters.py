@@ -116,7 +116,7 @@ def set_updater(
 def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
     """Return the values of options by their index in ``hyper``, a ``MV_HYPER_`` constant.
 
-    A value that is not finite is a ValueError. The library checks all other limits.
+    Raises ValueError if a value is not finite. The library checks all other limits.
     """
     require_options(updater, options)
     indices = UPDATERS[updater][1]

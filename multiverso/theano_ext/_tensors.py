@@ -124,9 +124,9 @@ def _address(value: NDArray[Any]) -> int:
 
 
 def checked_value(variable: Any) -> NDArray[Any]:
-    """Return the value of a shared variable as a dense array of one of `TABLE_DTYPES`.
+    """Return the value of a shared variable as an array.
 
-    Anything else is a TypeError.
+    Raises TypeError unless that is a dense array of one of `TABLE_DTYPES`.
     """
     if not is_shared_variable(variable):
         msg = (

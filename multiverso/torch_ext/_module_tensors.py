@@ -108,7 +108,7 @@ def _with_separate_memory(
 ) -> dict[str, tuple[torch.Tensor, Share]]:
     """Leave out each tensor that is the same memory as one before it.
 
-    A tensor that shares a part of its memory with another one is a ValueError.
+    Raises ValueError if a tensor shares a part of its memory with another one.
     """
     kept: dict[Any, tuple[str, torch.Tensor, Share]] = {}
     for what, (tensor, share) in tensors.items():

@@ -22,8 +22,8 @@ def create(options: Any) -> Any:
     If the ranks are on several hosts, it is a group of gloo. `options` has the store, the rank, the
     size and the timeout of the group.
 
-    If the program combines this backend with others, this is a ValueError; if a rank does not come
-    in time, a DistBackendError.
+    Raises ValueError if the program combines this backend with others, and DistBackendError if a
+    rank does not come in time.
     """
     _require_only_backend()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
