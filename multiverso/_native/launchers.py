@@ -35,9 +35,9 @@ _VARIABLES: Final = {
 def own_environ(*, opens: bool = False) -> dict[str, str]:
     """Return the environment without the variables of launchers that are about another process.
 
-    The variables that remain are marked as those of this process. `opens` says that this process is
-    about to open a session as the rank that they describe; raises StateError if another process is
-    the same rank.
+    The variables that remain are marked as those of this process. With `opens`, before it opens a
+    session as the rank that they describe, it raises StateError if another process is the same
+    rank.
     """
     launchers = c_int32()
     checked.MV_ClaimRank(opens, byref(launchers))
