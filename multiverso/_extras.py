@@ -78,14 +78,9 @@ def has_plain_hook(hook: Callable[..., object]) -> bool:
 def needs(purpose: str, **advice: str) -> Iterator[None]:
     """Turn the failed import of a missing module into a MissingExtraError.
 
-    Parameters
-    ----------
-    purpose : str
-        What needs the modules, as the subject of the message.
-    **advice : str
-        For each module that may be missing, the extra that has it, or a text that says what to do.
-        Other errors of an import, such as those of a damaged installation, are not changed.
-
+    `purpose` is what needs the modules, as the subject of the message. `advice` has, for each
+    module that may be missing, the extra with it, or a text that says what to do. Other errors of
+    an import, such as those of a damaged installation, are not changed.
     """
     try:
         yield

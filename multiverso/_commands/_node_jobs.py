@@ -14,22 +14,14 @@ MODES: Final = ("async", "sync", "staleness")
 
 @dataclass(frozen=True)
 class JobState:
-    """The state of one job's ranks on this node at one moment.
+    """The state of one job's ranks on this node at one moment."""
 
-    Attributes
-    ----------
-    key : tuple of int
-        The numbers of the session and of its node, which identify the job.
-    read_at : float
-        The moment, in seconds of `time.monotonic`.
-    content : dict
-        The state from ``MV_NodeDescribe``: ``members``, ``tables``, and facts about the session.
-        A member is ``alive`` if it takes part in the session now.
-
-    """
-
+    #: The numbers of the session and of its node, which identify the job.
     key: tuple[int, int]
+    #: The moment, in seconds of `time.monotonic`.
     read_at: float
+    #: The state from ``MV_NodeDescribe``: ``members``, ``tables``, and facts about the session. A
+    #: member is ``alive`` if it takes part in the session now.
     content: dict[str, Any] = field(repr=False)
 
 
@@ -49,22 +41,12 @@ def find_jobs() -> list[JobState]:
 def find_elastic_job(target: str) -> str:
     """Return the session that a process joins in order to take part in an elastic job.
 
-    Parameters
-    ----------
-    target : str
-        The name of the job's session, or the process id of a rank, or of a process that started it.
+    `target` is the name of the job's session, or the process id of a rank, or of a process that
+    started it. The result is the name if no other job has the same one, which is valid as long as
+    any rank lives; otherwise the process id of a rank.
 
-    Returns
-    -------
-    str
-        The name if no other job has the same one, which is valid as long as any rank lives;
-        otherwise the process id of a rank.
-
-    Raises
-    ------
-    StateError
-        If there is no such job, or it is not elastic. The message lists the jobs that exist.
-
+    Raises StateError, which lists the jobs that exist, if there is no such job, or it is not
+    elastic.
     """
     jobs = find_jobs()
     names = [job.content["name"] for job in jobs]
@@ -97,13 +79,7 @@ def _describe(job: JobState) -> str:
 def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
     """Return what ``multiverso top`` shows: the members and tables of a job, with rates.
 
-    Parameters
-    ----------
-    job : JobState
-        The current state.
-    before : JobState or None
-        An earlier state, from which the rates are computed; None for no rates.
-
+    The rates are since the state `before`; without it there are none.
     """
     content = job.content
     seconds = job.read_at - before.read_at if before is not None else 0.0

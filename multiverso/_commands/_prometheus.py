@@ -194,13 +194,7 @@ class _Server(http.server.ThreadingHTTPServer):
 def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
     """Serve the metrics until an exception ends it.
 
-    Parameters
-    ----------
-    host, port : str and int
-        Where to listen; a free port for 0.
-    announce : callable
-        A function that is called with the address.
-
+    It listens at a free port if `port` is 0, and calls `announce` with the address.
     """
     with _Server(host, port) as server:
         shown = f"[{host}]" if ":" in host else host

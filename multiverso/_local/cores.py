@@ -32,21 +32,13 @@ _SYSTEM: Final = Path("/sys/devices/system")
 
 
 class Cores(NamedTuple):
-    """The cores that this process may use.
+    """The cores that this process may use."""
 
-    Attributes
-    ----------
-    cpus : tuple of frozenset of int
-        The logical CPUs of each physical core, those of a NUMA node one after the other.
-    nodes : tuple of int
-        The NUMA node of each physical core.
-    number : int
-        How many cores' worth of time the process may use: not more than there are physical cores.
-
-    """
-
+    #: The logical CPUs of each physical core, those of a NUMA node one after the other.
     cpus: tuple[frozenset[int], ...]
+    #: The NUMA node of each physical core.
     nodes: tuple[int, ...]
+    #: How many cores' worth of time the process may use: not more than there are physical cores.
     number: int
 
     @classmethod
@@ -112,18 +104,11 @@ class Cores(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a rank gets of the cores.
+    """What a rank gets of the cores."""
 
-    Attributes
-    ----------
-    variables : dict
-        The variables that limit its threads.
-    cpus : frozenset of int or None
-        The CPUs to which it is bound, if it is bound.
-
-    """
-
+    #: The variables that limit its threads.
     variables: Mapping[str, str] = MappingProxyType({})
+    #: The CPUs to which it is bound, if it is bound.
     cpus: frozenset[int] | None = None
 
     def bind(self) -> None:

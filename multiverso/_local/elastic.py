@@ -25,27 +25,16 @@ _OUTSIDE_SIGNALS: Final = (-signal.SIGKILL, -signal.SIGTERM)
 
 @dataclass
 class _Start:
-    """A process of a rank, or of a joiner that replaces one.
+    """A process of a rank, or of a joiner that replaces one."""
 
-    Attributes
-    ----------
-    index : int
-        The rank that the process is or replaces, which tells it which GPU is free.
-    variables : dict
-        The variables of the process.
-    joins : bool
-        Whether the process joins the session, rather than opening it together with others.
-    quick_failures : int
-        The number of quick failures in a row before this process.
-    started : float
-        When the process was started, by `time.monotonic`.
-
-    """
-
+    #: The rank that the process is or replaces, which tells it which GPU is free.
     index: int
     variables: Mapping[str, str]
+    #: Whether the process joins the session, rather than opening it together with others.
     joins: bool
+    #: The number of quick failures in a row before this process.
     quick_failures: int = 0
+    #: When the process was started, by `time.monotonic`.
     started: float = 0.0
 
 
@@ -55,21 +44,9 @@ class ElasticJob:
     A rank that fails does not end the others. If fewer than the least number then run, the job ends
     with the code of that rank. Otherwise its code is that of the last rank to end.
 
-    Parameters
-    ----------
-    program : sequence of str
-        The program of a rank and its arguments.
-    shares : sequence of Share
-        The shares of the cores, one for each rank at the start.
-    workers : WorkerRange
-        The least and the most workers.
-    respawn : bool
-        Whether a rank that fails is replaced at once.
-    report : callable
-        A function that prints a sentence.
-    tags : bool, optional
-        Whether each line of the output begins with its rank.
-
+    `program` is that of a rank, with its arguments; there is a share for each rank at the start.
+    With `respawn`, a rank that fails is replaced at once. `report` prints a sentence. With `tags`,
+    each line of the output begins with its rank.
     """
 
     def __init__(

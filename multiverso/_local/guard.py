@@ -75,11 +75,7 @@ def grace() -> float:
 def reap(children: Collection[int]) -> None:
     """Reap ended processes that this guard has inherited, but not its own `children`.
 
-    Parameters
-    ----------
-    children : collection of int
-        The processes that this process has started, for whose ends others wait.
-
+    Others wait for the ends of the children.
     """
     if _guard.launcher is None:
         return
@@ -98,17 +94,10 @@ def end_descendants() -> None:
 def run_guarded(job: Callable[[], int], received: list[int]) -> int:
     """Run a job in a guard of this process; return its exit code.
 
-    The code is minus the number of the signal if one has ended the guard.
-
-    Parameters
-    ----------
-    job : callable
-        A function that starts and watches the processes of the job, and returns its exit code. It
-        ends the job at SIGINT and SIGTERM.
-    received : list of int
-        The signals that this process has received, to which it adds later ones. The first one is
-        passed to the guard.
-
+    The code is minus the number of the signal if one has ended the guard. `job` starts and watches
+    the processes of the job, returns its exit code, and ends it at SIGINT and SIGTERM. `received`
+    are the signals that this process has received, to which it adds later ones. The first one is
+    passed to the guard.
     """
     if sys.platform != "linux":
         return job()

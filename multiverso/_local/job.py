@@ -27,16 +27,7 @@ _MAX_NAME_BYTES: Final = 64
 
 
 class LocalJob(NamedTuple):
-    """A rank of a job on one machine.
-
-    Attributes
-    ----------
-    name : str
-        The name of the job, which differs from that of any other job on the machine.
-    rank, size : int
-        This rank, and the number of ranks.
-
-    """
+    """A rank of a job on one machine, on which no other job has its name."""
 
     name: str
     rank: int
@@ -72,14 +63,7 @@ class WorkerRange(NamedTuple):
 
 
 def find_worker_range(environ: Mapping[str, str] = os.environ) -> WorkerRange | None:
-    """Return the range that the launcher of an elastic job has set, or None.
-
-    Raises
-    ------
-    LauncherError
-        If the variable is invalid.
-
-    """
+    """Return the range that the launcher of an elastic job has set, or None."""
     if ELASTIC not in environ:
         return None
     try:
@@ -113,12 +97,8 @@ def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
     """Return the job without MPI of which this process is a rank from the start, or None.
 
     The launcher of an MPI job takes precedence, because it may have been started by such a rank.
-
-    Raises
-    ------
-    LauncherError
-        If the variables are incomplete, or if torchrun started ranks on several machines.
-
+    Raises LauncherError if the variables are incomplete, or torchrun started ranks on several
+    machines.
     """
     if find_launcher(environ) is not None or find_join(environ) is not None:
         return None

@@ -16,24 +16,11 @@ PROC: Final = Path("/proc")
 
 
 def find_sessions(pid: int = 0) -> list[dict[str, Any]]:
-    """Return the sessions of this user's other processes on this machine.
+    """Return the sessions of this user's other processes, or of process `pid`, on this machine.
 
-    Parameters
-    ----------
-    pid : int, optional
-        The only process whose sessions are returned, unless it is 0.
-
-    Returns
-    -------
-    list of dict
-        For each node of a session, ``node``, the content of ``MV_NodeDescribe``, and ``alive``, the
-        numbers of the ranks that take part now.
-
-    Raises
-    ------
-    UnsupportedError
-        On other systems than Linux.
-
+    For each node of a session there is ``node``, the content of ``MV_NodeDescribe``, and ``alive``,
+    the numbers of the ranks that take part now. Raises UnsupportedError on other systems than
+    Linux.
     """
     found: list[dict[str, Any]] = read_description(checked.MV_FindSessions, pid)
     return found
@@ -80,13 +67,8 @@ def await_end(pids: Iterable[int], seconds: float, pipes: Iterable[int] = ()) ->
 def join_targets(pid: int) -> list[str]:
     """Return the ids of the processes through which one joins the session of a process.
 
-    Raises
-    ------
-    StateError
-        If neither the process nor one that it has started has a session.
-    UnsupportedError
-        If this system has no /proc.
-
+    Raises StateError if neither the process nor one that it has started has a session, and
+    UnsupportedError without /proc.
     """
     found = [str(process) for process in descendants(pid) if has_session(process)]
     if not found:

@@ -228,19 +228,9 @@ def watch(
 ) -> int:
     """Wait for the end of a job, end what still runs then, and return the job's exit code.
 
-    Parameters
-    ----------
-    starts : iterable of Popen
-        The processes of the ranks, which may be started by the iteration.
-    react : callable
-        A function that is called again and again, with the ranks that have ended since the last
-        call and a list of those that run, to which it may add. If it returns an exit code, the job
-        has ended with that code.
-    is_stopped : callable
-        A function that returns whether the job is to be ended.
-    started : Processes
-        The processes of the job.
-
+    The iteration over `starts` may start the processes of the ranks. `react` is called again and
+    again, with the ranks that have ended since the last call and a list of those that run, to which
+    it may add. If it returns an exit code, the job has ended with that code.
     """
     output = started.output
     running: list[subprocess.Popen[bytes]] = []

@@ -49,42 +49,23 @@ _CAUSE_GRACE = 3.0
 
 
 class Communicator(NamedTuple):
-    """An MPI communicator for the C library.
+    """An MPI communicator for the C library."""
 
-    Attributes
-    ----------
-    handle : object
-        The ``mpi4py.MPI.Comm``, which must outlive the session.
-    address : int
-        The address of the ``MPI_Comm`` in `handle`.
-
-    """
-
+    #: The ``mpi4py.MPI.Comm``, which must outlive the session.
     handle: object
+    #: The address of the ``MPI_Comm`` in `handle`.
     address: int
 
 
 def find_communicator(comm: object, timeout: float | None) -> Communicator | None:
     """Return the communicator of the session, or None for a session of one rank without MPI.
 
-    If MPI_Init does not return, because not all ranks call it, the process ends with an error.
+    `comm` is the user's ``mpi4py.MPI.Intracomm``; None means ``COMM_WORLD`` in a job. If MPI_Init
+    does not return within `timeout` seconds, because not all ranks call it, the process ends with
+    an error.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm or None
-        The user's communicator; None means ``COMM_WORLD`` in a job.
-    timeout : float or None
-        The longest time that MPI_Init may take, in seconds; None for no limit.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `comm` is not a communicator that a session can use.
-    LauncherError
-        If the environment has no MPI, two MPIs, or an MPI that differs from the launcher's.
-    StateError
-        If MPI is not initialized, or has been finalized.
-
+    Raises LauncherError if the environment has no MPI, two MPIs, or an MPI that differs from the
+    launcher's, and StateError if MPI is not initialized, or has been finalized.
     """
     if comm is not None:
         return _users_communicator(comm)
@@ -206,27 +187,18 @@ class _MpiAtExit:
 
     MPI_Finalize waits for all ranks without a deadline, so this process calls it only if all ranks
     come to their ends within the `start_timeout` of the last session. Otherwise it exits without.
-
-    Attributes
-    ----------
-    finalizes : bool
-        Whether MPI was initialized here, and so must be finalized here.
-    skips_finalize : bool
-        Whether this process ends without ``MPI_Finalize``, because ranks are lost or missing.
-    is_forked : bool
-        Whether this process was forked from one in which MPI was running.
-    has_met : bool or None
-        Whether the last `meeting` with the other ranks succeeded; None before the first one.
-    timeout : float or None
-        How long this process waits for the other ranks at exit, in seconds, or None for no limit:
-        as in the last meeting, or in MPI_Init before the first one.
-
     """
 
+    #: Whether MPI was initialized here, and so must be finalized here.
     finalizes = False
+    #: Whether this process ends without ``MPI_Finalize``, because ranks are lost or missing.
     skips_finalize = False
+    #: Whether this process was forked from one in which MPI was running.
     is_forked = False
+    #: Whether the last `meeting` with the other ranks succeeded; None before the first one.
     has_met: bool | None = None
+    #: How long this process waits for the other ranks at exit, in seconds, or None for no limit: as
+    #: in the last meeting, or in MPI_Init before the first one.
     timeout: float | None = 0.0
 
     def run(self) -> None:

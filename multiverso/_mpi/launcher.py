@@ -9,37 +9,22 @@ from typing import Final, NamedTuple
 
 
 class Launcher(NamedTuple):
-    """A program that starts the ranks of a job, and the variables that it sets for each rank.
-
-    Attributes
-    ----------
-    name : str
-        The name of the launcher in messages.
-    found_by : tuple of str
-        The variables that together tell that this launcher has started a process.
-    size : str or None
-        The variable with the number of processes in the job, if there is one.
-    least_size : int
-        The least size of a job. A process of a smaller one counts as started without a launcher.
-    rank : str or None
-        The variable with the rank of the process, if there is one.
-    local_rank : tuple of str
-        Variables of which one has the index of the process among those of its host.
-    prefixes : tuple of str
-        Prefixes of the variables that a job which a rank starts must not inherit.
-    starts_open_mpi : bool or None
-        Whether its ranks must use Open MPI, or must not. Only pairs that are known to fail count,
-        because several MPIs support PMI and PMIx; None if all pairs may work.
-
-    """
+    """A program that starts the ranks of a job, and the variables that it sets for each rank."""
 
     name: str
+    #: The variables that together tell that this launcher has started a process.
     found_by: tuple[str, ...]
+    #: The variable with the number of processes in the job, if there is one.
     size: str | None = None
+    #: The least size of a job. A process of a smaller one counts as started without a launcher.
     least_size: int = 0
     rank: str | None = None
+    #: Variables of which one has the index of the process among those of its host.
     local_rank: tuple[str, ...] = ()
+    #: Prefixes of the variables that a job which a rank starts must not inherit.
     prefixes: tuple[str, ...] = ()
+    #: Whether its ranks must use Open MPI, or must not. Only pairs that are known to fail count,
+    #: because several MPIs support PMI and PMIx; None if all pairs may work.
     starts_open_mpi: bool | None = None
 
     def has_started(self, environ: Mapping[str, str]) -> bool:

@@ -28,11 +28,7 @@ ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 def find_mpirun() -> str:
     """Return the path of the mpirun of this environment, else of the first one on the path.
 
-    Raises
-    ------
-    LauncherError
-        If no mpirun is found.
-
+    Raises LauncherError if there is none.
     """
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
@@ -47,11 +43,7 @@ def find_mpirun() -> str:
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
     """Return the vendor and the version that ``mpirun --version`` prints, None for an unknown one.
 
-    Raises
-    ------
-    OSError, subprocess.TimeoutExpired
-        If the mpirun cannot be started, or does not end.
-
+    Raises OSError if mpirun cannot be started, and TimeoutExpired if it does not end.
     """
     completed = subprocess.run(
         [mpirun, "--version"],
@@ -83,18 +75,9 @@ def mpirun_command(
 ) -> list[str]:
     """Return the command line that starts `ranks` processes of a command.
 
-    Parameters
-    ----------
-    command : sequence of str
-        The program and its arguments.
-    ranks : int
-        The number of processes.
-    mpirun : str, optional
-        The launcher, by default that of `find_mpirun`.
-    survive : bool, optional
-        Whether the other ranks continue when a rank dies. The job's exit code then says nothing
-        about the ranks: Open MPI returns 0, and a shell makes MPICH return 0.
-
+    The launcher is that of `find_mpirun` by default. With `survive`, the other ranks continue when
+    a rank dies. The job's exit code then says nothing about the ranks: Open MPI returns 0, and a
+    shell makes MPICH return 0.
     """
     mpirun = mpirun or find_mpirun()
     if not survive:

@@ -22,11 +22,7 @@ _MAX_SEARCHES: Final = 10
 class SharedFiles:
     """The files that an MPI job creates in /dev/shm after this object.
 
-    Parameters
-    ----------
-    processes : callable
-        A function that returns the ids of the processes of the job.
-
+    `processes` returns the ids of the processes of the job.
     """
 
     def __init__(self, processes: Callable[[], Iterable[int]]) -> None:

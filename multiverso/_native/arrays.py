@@ -49,13 +49,8 @@ def checked_input(
 ) -> NDArray[Any]:
     """Return `data` as an array that may be cast to `dtype` and has one of `shapes`.
 
-    Raises
-    ------
-    TypeError
-        If NumPy's "same_kind" rule forbids the cast to `dtype`.
-    ValueError
-        If the shape is not one of `shapes`, or an integer is out of the range of `dtype`.
-
+    Raises TypeError if NumPy's "same_kind" rule forbids the cast, and ValueError if the shape is
+    another one, or an integer is out of the range of `dtype`.
     """
     array = as_array(data, what)
     # NumPy makes a float64 array of an empty list; a table of integers accepts it nevertheless.
@@ -122,16 +117,11 @@ def as_output(
     """Return a buffer that the library can write to, and the user's array.
 
     Both are the same array if `out` is C-contiguous, aligned and in native byte order. Otherwise
-    `copy_out` copies the buffer to the user's array at the end. `what` names `out` in messages.
-    The user's array may also have the dtype `also`.
+    `copy_out` copies the buffer to the user's array at the end. `what` names `out` in messages. The
+    user's array may also have the dtype `also`.
 
-    Raises
-    ------
-    TypeError
-        If `out` neither is an array nor can share its memory with one, or has another dtype.
-    ValueError
-        If `out` has another shape or is read-only, or a stride of 0 repeats elements.
-
+    Raises TypeError if `out` cannot share its memory with an array, or has another dtype, and
+    ValueError if it has another shape, is read-only, or repeats elements with a stride of 0.
     """
     target = view_of(out, what)
     if target.dtype is dtype and target.shape == shape and target.flags.carray:
@@ -166,14 +156,9 @@ def as_shared(
 ) -> NDArray[Any]:
     """Return an array over the memory of `data` that the library can use without a copy.
 
-    Raises
-    ------
-    TypeError
-        If `data` neither is an array nor can share its memory with one, or has another dtype.
-    ValueError
-        If `data` has another shape, is not C-contiguous and aligned, or is read-only although
-        `is_output` is true.
-
+    Raises TypeError if `data` cannot share its memory with an array, or has another dtype, and
+    ValueError if it has another shape, is not C-contiguous and aligned, or is read-only although
+    `is_output` is true.
     """
     array = view_of(data, what)
     if array.dtype != dtype:

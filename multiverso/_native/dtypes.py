@@ -44,21 +44,13 @@ TABLE_DTYPES: Final[dict[str, np.dtype[Any]]] = {
 
 
 class TableDtype(NamedTuple):
-    """How a table stores its parameters.
+    """How a table stores its parameters."""
 
-    Attributes
-    ----------
-    code : int
-        The code in the C API.
-    stored : numpy.dtype
-        The dtype of the parameters in the table and in checkpoints.
-    values : numpy.dtype
-        The dtype of deltas, results and state: float32 if the parameters have 16 bits.
-
-    """
-
+    #: The code in the C API.
     code: int
+    #: The dtype of the parameters in the table and in checkpoints.
     stored: np.dtype[Any]
+    #: The dtype of deltas, results and state: float32 if the parameters have 16 bits.
     values: np.dtype[Any]
 
     @classmethod
@@ -94,13 +86,7 @@ def _wrong_dtype(dtype: object, allowed: list[str]) -> TypeError:
 def table_dtype(dtype: object) -> TableDtype:
     """Return how a table stores `dtype`, which has any form that NumPy accepts.
 
-    Raises
-    ------
-    TypeError
-        If no table can have this dtype.
-    MissingExtraError
-        If it is bfloat16, and ml_dtypes is not installed.
-
+    Raises TypeError if no table can have it, and MissingExtraError for bfloat16 without ml_dtypes.
     """
     given = _parsed(dtype)
     if given is not None:
@@ -113,14 +99,7 @@ def table_dtype(dtype: object) -> TableDtype:
 
 
 def array_code(dtype: np.dtype[Any]) -> int:
-    """Return the code of the dtype of an array that the library aggregates.
-
-    Raises
-    ------
-    TypeError
-        If it aggregates no arrays of this dtype.
-
-    """
+    """Return the code of an array's dtype; raise TypeError if it cannot be aggregated."""
     if dtype.name == "bfloat16":
         return capi.MV_BFLOAT16
     if dtype not in ARRAY_CODES:

@@ -35,18 +35,9 @@ _VARIABLES: Final = {
 def own_environ(*, opens: bool = False) -> dict[str, str]:
     """Return the environment without the variables of launchers that are about another process.
 
-    The variables that remain are marked as those of this process.
-
-    Parameters
-    ----------
-    opens : bool, optional
-        Whether this process is about to open a session as the rank that the variables describe.
-
-    Raises
-    ------
-    StateError
-        If `opens` is true, and another process is the same rank.
-
+    The variables that remain are marked as those of this process. With `opens`, before it opens a
+    session as the rank that they describe, it raises StateError if another process is the same
+    rank.
     """
     launchers = c_int32()
     checked.MV_ClaimRank(opens, byref(launchers))

@@ -105,11 +105,8 @@ def _load_any() -> ctypes.CDLL:
 def load(path: Path) -> ctypes.CDLL:
     """Load the library at `path`, check that it has this version, and declare its functions.
 
-    Raises
-    ------
-    ImportError
-        If the file is missing, cannot be loaded, lacks a function, or has another version.
-
+    Raises ImportError if the file is missing, cannot be loaded, lacks a function, or has another
+    version.
     """
     if not path.exists():
         source = "MULTIVERSO_LIBRARY names" if os.environ.get(_VARIABLE) else "expected at"

@@ -52,27 +52,18 @@ _former: Final = _Former()
 class Departure:
     """What a session knows about its end at SIGTERM.
 
-    Attributes
-    ----------
-    last_step : int or None
-        The last step that the program has passed to `check_leaving`.
-    is_checked : bool
-        Whether the program calls `check_leaving` itself.
-    is_agreed : bool
-        Whether all ranks have agreed to leave.
-    has_failed : bool
-        Whether the save or what precedes it has failed, so that it is not tried again.
-    before : callable or None
-        The last function that the program has passed to `check_leaving`.
-    last_calls : list of WeakMethod
-        What adapters do before this rank leaves: they add the deltas since their last syncs.
-
+    `is_checked` says whether the program calls `check_leaving` itself, `is_agreed` whether all
+    ranks have agreed to leave, and `has_failed` whether the save or what precedes it has failed, so
+    that it is not tried again.
     """
 
     def __init__(self) -> None:
+        #: The last step that the program has passed to `check_leaving`.
         self.last_step: int | None = None
         self.is_checked = self.is_agreed = self.has_failed = False
+        #: The last function that the program has passed to `check_leaving`.
         self.before: Callable[[], object] | None = None
+        #: What adapters do before this rank leaves: they add the deltas since their last syncs.
         self.last_calls: list[WeakMethod[Callable[[], None]]] = []
 
     def add_last_call(self, call: Callable[[], None]) -> None:
@@ -232,13 +223,7 @@ def _save(session: Session, step: int | None, before: object) -> bool:
 def may_save(session: Session | None, error: BaseException | None) -> bool:
     """Return whether a notice may have ended the program, and its tables have been or can be saved.
 
-    Parameters
-    ----------
-    session : Session or None
-        The session of the program, or None if it has ended.
-    error : BaseException or None
-        What has ended the program.
-
+    `session` is None if it has ended; `error` has ended the program.
     """
     if isinstance(error, KeyboardInterrupt | EndOfJob):
         return False
@@ -260,11 +245,8 @@ def may_save(session: Session | None, error: BaseException | None) -> bool:
 def after_failure(session: Session | None, error: BaseException | None) -> EndOfJob | None:
     """Save together with the other ranks if the program of this one has failed after a notice.
 
-    Returns
-    -------
-    EndOfJob or None
-        How the process is to end, since the session has ended with a save; None if it has not.
-
+    Return how the process is to end, since the session has ended with a save, or None if it has
+    not.
     """
     if not may_save(session, error):
         return None

@@ -60,47 +60,32 @@ class LateNotice(BaseException):  # noqa: N818
 
 
 class _State:
-    """Whether SIGTERM is a notice to this process, and what has followed from one.
+    """Whether SIGTERM is a notice to this process, and what has followed from one."""
 
-    Attributes
-    ----------
-    session : Session or None
-        The session to which SIGTERM is a notice now.
-    earlier : callable, signal.Handlers or None
-        The handler before `listen`; None if it was not one of Python's.
-    program : code or None
-        The outermost function of the program; None once the program has ended, so that only its
-        process remains to end.
-    since : float or None
-        When the notice arrived, in seconds of `time.monotonic`.
-    tables : sequence
-        The tables of the session when the notice arrived, which would otherwise be freed with the
-        variables of the program before the interpreter exits.
-    phase : "", "meets" or "saves"
-        Whether this rank meets the others, or saves with them. SIGTERM then has no effect.
-    has_saved : bool
-        Whether this process has saved because of the notice.
-    code : int or None
-        The exit code of this process, once the session has ended because of the notice. SIGTERM
-        then has no effect until the process ends: when the first of the ranks that have left
-        together ends, a launcher may send it to those that still run.
-    end : BaseException or None
-        What the main thread is to raise at the next SIGTERM: another thread has left, or the
-        program does not end.
-    raised : callable
-        A weak reference to the exception that ends the program, which exists until it has ended.
-
-    """
-
+    #: The session to which SIGTERM is a notice now.
     session: Session | None = None
+    #: The handler before `listen`; None if it was not one of Python's.
     earlier: Callable[[int, Any], Any] | int | None = None
+    #: The outermost function of the program; None once the program has ended, so that only its
+    #: process remains to end.
     program: CodeType | None = None
+    #: When the notice arrived, in seconds of `time.monotonic`.
     since: float | None = None
+    #: The tables of the session when the notice arrived, which would otherwise be freed with the
+    #: variables of the program before the interpreter exits.
     tables: Sequence[object] = ()
+    #: Whether this rank "meets" the others, or "saves" with them. SIGTERM then has no effect.
     phase = ""
+    #: Whether this process has saved because of the notice.
     has_saved = False
+    #: The exit code of this process, once the session has ended because of the notice. SIGTERM then
+    #: has no effect until the process ends: when the first of the ranks that have left together
+    #: ends, a launcher may send it to those that still run.
     code: int | None = None
+    #: What the main thread is to raise at the next SIGTERM: another thread has left, or the program
+    #: does not end.
     end: BaseException | None = None
+    #: A weak reference to the exception that ends the program, which exists until it has ended.
     raised: Callable[[], object] = staticmethod(lambda: None)
 
 
@@ -112,11 +97,7 @@ _forking: Final = threading.local()
 def listen(session: Session) -> None:
     """Let SIGTERM be a notice to a session from now on.
 
-    Raises
-    ------
-    StateError
-        Outside the main thread, where Python accepts no handlers of signals.
-
+    Raises StateError outside the main thread, where Python accepts no handlers of signals.
     """
     if threading.current_thread() is not threading.main_thread():
         msg = (

@@ -48,57 +48,33 @@ def limits(timeout: object, start_timeout: object) -> tuple[float | None, float 
 
 
 class SessionOptions(NamedTuple):
-    """The arguments of `multiverso.init`, which must equal those of a session that is open already.
+    """The arguments of `multiverso.init`, which must equal those of an open session."""
 
-    Attributes
-    ----------
-    mode : int
-        Which adds of other workers a get may see: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
-    staleness : int
-        The rounds that a worker may be ahead of the slowest with ``MV_MODE_STALE``; otherwise 0.
-    role : str
-        The role of this rank, a key of `ROLES`.
-    timeout : float or None
-        The seconds that any single call may wait; None for no limit.
-    start_timeout : float or None
-        The same for waits for ranks of which nothing has been heard.
-    comm : object
-        The communicator that the caller passed, or None.
-    requires_finite : bool
-        Whether every delta must be finite. Each rank may choose differently.
-    on_peer_lost : str
-        The reaction to a lost rank, a key of `LOSSES`.
-    peer_timeout : float
-        The seconds that a rank may be without a heartbeat.
-    name : str or None
-        The name by which readers find the session.
-    elastic : bool
-        Whether ranks may join and leave.
-    max_workers : int
-        The most workers that an elastic session has at the same time; 0 for any number.
-    join : str or None
-        The elastic session to join: its name, or the id of a process that belongs to it.
-    on_term : str
-        What SIGTERM does to this rank, a key of `TERMS`.
-    checkpoints : str or None
-        The absolute path of the folder in which ranks save that leave together.
-
-    """
-
+    #: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
     mode: int
+    #: The rounds that a worker may be ahead of the slowest with ``MV_MODE_STALE``; otherwise 0.
     staleness: int
+    #: A key of `ROLES`.
     role: str
+    #: In seconds; None for no limit. `start_timeout` is for ranks of which nothing has been heard.
     timeout: float | None
     start_timeout: float | None
     comm: object
+    #: Whether every delta must be finite. Each rank may choose differently.
     requires_finite: bool
+    #: A key of `LOSSES`.
     on_peer_lost: str
+    #: The seconds that a rank may be without a heartbeat.
     peer_timeout: float
     name: str | None
     elastic: bool
+    #: The most workers that an elastic session has at the same time; 0 for any number.
     max_workers: int
+    #: The elastic session to join: its name, or the id of a process that belongs to it.
     join: str | None
+    #: A key of `TERMS`.
     on_term: str
+    #: The absolute path of the folder in which ranks save that leave together.
     checkpoints: str | None
 
     def arguments(self) -> dict[str, object]:

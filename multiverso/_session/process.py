@@ -53,13 +53,8 @@ def is_open() -> bool:
 def open_session(options: SessionOptions) -> tuple[Session, bool]:
     """Return the open session, or open one; return also whether it is new.
 
-    Raises
-    ------
-    StateError
-        If a session with other options is open.
-    ForkedError
-        In a forked child of a process that has a session.
-
+    Raises StateError if a session with other options is open, and ForkedError in a forked child of
+    a process that has a session.
     """
     with _process.lock:
         session = _process.session

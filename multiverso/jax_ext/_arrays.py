@@ -23,16 +23,8 @@ from multiverso.sync._host_copy import HostCopy
 class ArrayCopier:
     """Copies the values of arrays of one dtype for the native pass, and makes new arrays of them.
 
-    Parameters
-    ----------
-    arrays : sequence of jax.Array
-        Arrays with the shapes and the dtype of all later arrays.
-
-    Attributes
-    ----------
-    is_on_cpu : bool
-        Whether the last received arrays are on the CPU, and the CPU is the default device.
-
+    All later arrays have the shapes and the dtype of the first ones. `is_on_cpu` says whether the
+    last ones are on the CPU, and the CPU is the default device.
     """
 
     def __init__(self, arrays: Sequence[jax.Array]) -> None:

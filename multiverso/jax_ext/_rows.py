@@ -22,13 +22,8 @@ _LARGEST_ARGUMENT: Final = 96 * 1024
 def as_ids(ids: Any) -> jax.Array:
     """Return ids as integers of JAX, which has 64 bits only if the program enables them.
 
-    Raises
-    ------
-    TypeError
-        If an id is anything but an integer, such as a bool or a float.
-    ValueError
-        If ids need more bits than integers of JAX have.
-
+    Raises TypeError for anything but integers, such as a bool, and ValueError if ids need more bits
+    than integers of JAX have.
     """
     leaves = jax.tree.leaves(ids)
     if any(isinstance(leaf, jax.Array) for leaf in leaves):

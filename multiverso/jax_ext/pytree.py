@@ -141,6 +141,8 @@ class PytreeSync:
     def sync_all(self, params: _Params) -> _Params:
         """Synchronize all fragments now, as `sync` does.
 
+        It raises the errors of [`sync`][multiverso.jax_ext.pytree.PytreeSync.sync].
+
         Parameters
         ----------
         params : pytree of array
@@ -150,11 +152,6 @@ class PytreeSync:
         -------
         pytree of jax.Array
             The parameters to continue with, which include the deltas of all workers.
-
-        Raises
-        ------
-        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync`.
 
         """
         return self._synced(params, self._sync.sync)
@@ -180,6 +177,8 @@ class PytreeSync:
     def wait(self, params: _Params) -> _Params:
         """Wait for the exchange of the last sync and return its result, with ``overlap=True``.
 
+        It raises the errors of [`sync`][multiverso.jax_ext.pytree.PytreeSync.sync].
+
         Parameters
         ----------
         params : pytree of array
@@ -189,11 +188,6 @@ class PytreeSync:
         -------
         pytree of jax.Array
             The parameters to continue with.
-
-        Raises
-        ------
-        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync`.
 
         """
         self._leaves = self._checked_leaves(params)

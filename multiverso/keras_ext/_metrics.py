@@ -21,15 +21,8 @@ def average_over_workers(logs: dict[str, Any]) -> None:
 
     In an elastic session, whose workers do not train the same epochs, the numbers stay those of
     this worker. Validation metrics are replaced only if all workers have the same ones, since one
-    worker may validate for all.
-
-    Raises
-    ------
-    MismatchError
-        If the workers' logs have different training metrics.
-    OperationTimeout, PeerLostError, AbortedError, StateError
-        As for `multiverso.aggregate`.
-
+    worker may validate for all. Raises MismatchError if the workers have different training
+    metrics.
     """
     session = current_session()
     if session.options.elastic:

@@ -16,19 +16,13 @@ class GradientCapture(keras.optimizers.Optimizer):  # type: ignore[misc]
 
     The model's own ``train_step`` computes the gradients, so its losses, metrics, sample weights
     and layers that behave differently in training all work as in Keras.
-
-    Attributes
-    ----------
-    gradients : list of keras.Variable
-        The last gradients, one for each trainable variable; zero for a variable without gradient.
-    is_used : bool
-        Whether a ``train_step`` has passed gradients to this optimizer.
-
     """
 
     def __init__(self) -> None:
         super().__init__(learning_rate=1.0, name="gradient_capture")
+        #: The last gradients, one for each trainable variable; zero for one without gradient.
         self.gradients: list[Any] = []
+        #: Whether a ``train_step`` has passed gradients to this optimizer.
         self.is_used = False
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -63,19 +57,13 @@ def train_step_of(model: Any) -> Callable[[Any], Any]:
 
 
 class FlatVariables:
-    """The values of some variables of a model as a flat array, by a store that has all of them.
-
-    Attributes
-    ----------
-    array : ndarray of one dimension
-        The values at the last `pull` or `push`.
-
-    """
+    """The values of some variables of a model as a flat array, by a store that has all of them."""
 
     def __init__(self, store: Store, variables: Sequence[Any], dtype: str) -> None:
         self._store = store
         shapes = [tuple(variable.shape) for variable in variables]
         self._copy = HostCopy(shapes, np.dtype(dtype), is_dense=True)
+        #: The values at the last `pull` or `push`, in one dimension.
         self.array: NDArray[Any] = self._copy.flat
         self.pull()
 

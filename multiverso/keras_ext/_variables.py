@@ -13,37 +13,20 @@ from multiverso.sync._tensor import Tensor, Tensors, require_same
 
 
 class ModelWeights:
-    """The weights of a model, divided into parameters and statistics.
+    """The weights of a built model or layer, divided into parameters and statistics.
 
-    Parameters
-    ----------
-    model : keras.Model or keras.layers.Layer
-        A built model.
-
-    Attributes
-    ----------
-    parameters : list of keras.Variable
-        The weights that gradients change, including those of frozen layers.
-    statistics : list of keras.Variable
-        The other weights, without the seeds of random layers, which each worker keeps.
-    trained : keras.Model
-        The model that may be in ``fit``: `model`, or one that contains it.
-
-    Raises
-    ------
-    ValueError
-        If the model has no parameters.
-    TypeError
-        If no table can hold the dtype of a parameter.
-
+    Raises ValueError if the model has no parameters, and TypeError if no table can hold one.
     """
 
     def __init__(self, model: Any) -> None:
         created_trainable = _created_trainable(model)
         weights = list(model.weights)
+        #: The weights that gradients change, including those of frozen layers.
         self.parameters = [v for v in weights if id(v) in created_trainable or v.trainable]
         parameter_ids = set(map(id, self.parameters))
+        #: The other weights, without the seeds of random layers, which each worker keeps.
         self.statistics = [v for v in weights if id(v) not in parameter_ids]
+        #: The model that may be in ``fit``: `model`, or one that contains it.
         self.trained: Any = model
         if not self.parameters:
             msg = (
@@ -56,16 +39,7 @@ class ModelWeights:
 
 
 class WeightTensors(Tensors):
-    """The tensors of some weights of a model, which must keep all its weights.
-
-    Parameters
-    ----------
-    model : keras.Model or keras.layers.Layer
-        The model.
-    tensors : list of Tensor
-        The tensors.
-
-    """
+    """The tensors of some weights of a model, which must keep all its weights."""
 
     def __init__(self, model: Any, tensors: list[Tensor]) -> None:
         layers = _layers_of(model)
@@ -110,11 +84,7 @@ def tensors_of(model_weights: ModelWeights, statistics: Shares, average: bool) -
 def backend_module() -> ModuleType:
     """Return the module for the backend of Keras, whose framework it imports.
 
-    Raises
-    ------
-    ValueError
-        If Multiverso does not support the backend.
-
+    Raises ValueError if Multiverso does not support the backend.
     """
     backend = keras.backend.backend()
     if backend not in BACKENDS:

@@ -113,11 +113,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def sync(self) -> None:
         """Sync now, for instance after a barrier, to get the last deltas of the other workers.
 
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
-
+        It raises the errors of [`ParamSync.sync`][multiverso.sync.ParamSync.sync].
         """
         self.manager.sync()
         self.manager.wait()

@@ -44,32 +44,23 @@ class ActivityTimer:
 
 
 class History:
-    """Collects metrics, counts and times of a training.
-
-    Attributes
-    ----------
-    metrics : dict of str to list of float
-        One value for each epoch by name, as in the history of ``model.fit``. Names of validation
-        metrics begin with ``val_``. The value is None if an epoch has no value.
-    epochs : list of dict
-        For each epoch: its number from 1, its seconds, seconds since the start, samples, updates.
-    validations : list of dict
-        For each validation: epoch, updates, seconds since the start, and the metrics.
-    workers : list of dict
-        For each worker: rank, samples, updates, and the seconds computing, waiting, communicating.
-    staleness : dict of int to int
-        The number of updates of all workers with each staleness, as `Worker` defines it.
-    first_epoch : int
-        The first epoch, counted from 0: the number of epochs before the restored checkpoint, or 0.
-
-    """
+    """Collects metrics, counts and times of a training."""
 
     def __init__(self, first_epoch: int = 0) -> None:
+        #: One value for each epoch by name, as in the history of ``model.fit``, or None if an epoch
+        #: has no value. Names of validation metrics begin with ``val_``.
         self.metrics: dict[str, list[float | None]] = {}
+        #: For each epoch: its number from 1, its seconds, seconds since the start, samples,
+        #: updates.
         self.epochs: list[dict[str, Any]] = []
+        #: For each validation: epoch, updates, seconds since the start, and the metrics.
         self.validations: list[dict[str, Any]] = []
+        #: For each worker: rank, samples, updates, and the seconds computing, waiting,
+        #: communicating.
         self.workers: list[dict[str, Any]] = []
+        #: The number of updates of all workers with each staleness, as `Worker` defines it.
         self.staleness: Counter[int] = Counter()
+        #: The number of epochs before the restored checkpoint, or 0.
         self.first_epoch = first_epoch
         self._events: dict[int, list[Event]] = {}
         self._start = time.perf_counter()

@@ -36,11 +36,7 @@ Encoded: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
 class Encoder:
     """Base of the encoders of one table on one node.
 
-    Parameters
-    ----------
-    stored : str
-        The dtype in the format; "BF16" rounds float32.
-
+    `stored` is the dtype in the format; "BF16" rounds float32.
     """
 
     def __init__(self, stored: str) -> None:
@@ -109,15 +105,8 @@ class DenseEncoder(Encoder):
 class RowsEncoder(Encoder):
     """The rows of this node that exist: those with keys, or those that have ever changed.
 
-    Parameters
-    ----------
-    stored : str
-        As for `Encoder`.
-    dtype : numpy.dtype
-        The dtype of the table's results.
-    initial : float or None
-        The value of the elements of other rows, or None if that is not one number.
-
+    `dtype` is that of the table's results. `initial` is the value of the elements of other rows, or
+    None if that is not one number.
     """
 
     def __init__(self, stored: str, dtype: np.dtype[Any], initial: float | None) -> None:

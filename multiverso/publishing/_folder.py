@@ -20,14 +20,7 @@ _LOCK: Final = "publisher.lock"
 
 
 class Folder(Protocol):
-    """A folder whose files appear and are replaced as a whole.
-
-    Attributes
-    ----------
-    name : str
-        The folder in messages.
-
-    """
+    """A folder whose files appear and are replaced as a whole; messages call it `name`."""
 
     name: str
 

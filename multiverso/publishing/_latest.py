@@ -19,11 +19,7 @@ MOST_BYTES: Final = 1 << 20
 def read_latest(folder: Folder) -> list[dict[str, Any]]:
     """Return the publications in `latest.json`, which are none if nothing has been published.
 
-    Raises
-    ------
-    PublicationError
-        If the file is not as it was written, or cannot be read.
-
+    Raises PublicationError if the file is not as it was written, or cannot be read.
     """
     where = f"{folder.name}/{LATEST}"
     try:

@@ -53,22 +53,9 @@ _Item: TypeAlias = _Job | Literal["failed"] | None
 
 
 class Publisher:
-    """Writes the versions of a session to a folder, in their order.
+    """Writes the versions of a session to the folder `path`, in their order.
 
     Every node's first rank has one, and writes the rows of its node.
-
-    Parameters
-    ----------
-    session : Session
-        The session.
-    path : str
-        The folder.
-
-    Raises
-    ------
-    StateError, PublicationError, OSError
-        As for `Writer`.
-
     """
 
     def __init__(self, session: Session, path: str) -> None:

@@ -15,15 +15,9 @@ from multiverso.publishing._tables import table_of
 def read(folder: Folder, entry: Mapping[str, Any], *, is_full: bool) -> list[_format.File]:
     """Return the files of a publication, in the order of the nodes.
 
-    Raises
-    ------
-    FileNotFoundError
-        If a file is missing, perhaps because it has expired.
-    PublicationError
-        If a file is not as it was written, or belongs to another publication.
-    MemoryError
-        If there is not enough memory for a file, before it is read.
-
+    Raises FileNotFoundError if one is missing, perhaps because it has expired; PublicationError if
+    one is not as it was written, or belongs to another publication; and MemoryError before it reads
+    a file for which there is not enough memory.
     """
     files = []
     for node, name in enumerate(entry["files"]):
@@ -53,22 +47,8 @@ def prepare(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tables after a publication, and what to apply to each; check everything.
 
-    Parameters
-    ----------
-    present : dict
-        The tables before it.
-    files : list of File
-        Its files.
-    lock : RLock
-        The lock of new tables.
-    where : str
-        The first file in messages.
-
-    Raises
-    ------
-    PublicationError
-        If the files do not fit each other, or the tables.
-
+    `present` are the tables before it, and new ones get `lock`. Raises PublicationError, which
+    names the file `where`, if its files do not fit each other or the tables.
     """
     try:
         by_name = [{record["name"]: record for record in f.metadata["tables"]} for f in files]

@@ -9,21 +9,12 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 class RowStore:
-    """Rows by key, of which some change at a time.
-
-    Attributes
-    ----------
-    keys : ndarray of int64
-        The keys, in ascending order.
-    places : ndarray of int64
-        The places of their rows in `rows`.
-    rows : ndarray
-        Rows, of which some are free.
-
-    """
+    """Rows by key, of which some change at a time."""
 
     def __init__(self, rows: NDArray[Any]) -> None:
         self.rows = rows
+        #: The keys in ascending order, and the places of their rows in `rows`, of which some are
+        #: free.
         self.keys = self.places = self._free = _NONE
 
     def find(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -284,12 +283,7 @@ class FollowedView:
     def __enter__(self) -> FollowedView:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _require_open(self) -> None:

@@ -31,26 +31,12 @@ class Place(NamedTuple):
 
 
 class Writer:
-    """Writes the publications of one node to a folder.
+    """Writes the publications of one node to the folder `path`; `place` says whose they are.
 
     The nodes number the publications alike, because each counts all of them, also those that
     failed. A failed one is followed by a full one, since its number is never used again. Only if
-    another job publishes to the folder, which a local one prevents, do the numbers differ.
-
-    Parameters
-    ----------
-    path : str
-        The folder.
-    place : Place
-        Whose files these are.
-
-    Raises
-    ------
-    StateError
-        If another job publishes to the folder.
-    PublicationError, CheckpointIOError
-        If the folder cannot be used.
-
+    another job publishes to the folder, which a local one prevents with a StateError, do the
+    numbers differ.
     """
 
     def __init__(self, path: str, place: Place) -> None:

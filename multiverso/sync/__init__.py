@@ -190,11 +190,7 @@ class ParamSync:
     def sync_all(self) -> None:
         """Synchronize all fragments now, as `sync` does, and restart the count of calls.
 
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync`.
-
+        It raises the errors of [`sync`][multiverso.sync.ParamSync.sync].
         """
         self._sync.sync()
 
@@ -204,11 +200,7 @@ class ParamSync:
         With ``overlap=True``, call `wait` after the last sync; otherwise it is a no-op. Collective
         calls such as `multiverso.barrier` also wait for the exchange, but change no arrays.
 
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync`.
-
+        It raises the errors of [`sync`][multiverso.sync.ParamSync.sync].
         """
         self._sync.wait()
 

@@ -17,13 +17,7 @@ from multiverso.sync._tensor import Tensor, TensorGroup
 class PlainArray:
     """A C-contiguous array of a table's dtype, on which the native pass works directly.
 
-    Parameters
-    ----------
-    array : ndarray
-        The array, or the place of a parameter in the host copy of a group.
-    group : TensorGroup, optional
-        A group that copies the parameter to and from `array`, or names other addresses.
-
+    If there is a group, it copies the parameter to and from `array`, or names other addresses.
     """
 
     def __init__(self, array: NDArray[Any], group: TensorGroup | None = None) -> None:
@@ -73,13 +67,8 @@ class CopiedArray(MovableTensor):
 def tensor_of(array: NDArray[Any], what: str, average: bool = False) -> Tensor:
     """Return the tensor over the memory of `array`; `what` names it in messages.
 
-    Raises
-    ------
-    TypeError
-        If no table can keep the dtype of the array.
-    ValueError
-        If the array is read-only, or two of its elements share memory.
-
+    Raises TypeError if no table can keep the dtype, and ValueError if the array is read-only, or
+    two of its elements share memory.
     """
     native = array.dtype.newbyteorder("=")
     require_table_dtype(native.name, what)
@@ -93,15 +82,7 @@ def tensor_of(array: NDArray[Any], what: str, average: bool = False) -> Tensor:
 def tensors_of(
     arrays: Iterable[object], what: str = "arrays", *, average: bool = False
 ) -> list[Tensor]:
-    """Return the tensors over the memory of each of `arrays`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `tensor_of`; also if `arrays` is not iterable, if an array cannot share its memory
-        with NumPy, or if two arrays share memory.
-
-    """
+    """Return the tensors over the memory of each of `arrays`, of which no two may share memory."""
     if isinstance(arrays, np.ndarray | Mapping) or not isinstance(arrays, Iterable):
         msg = f"{what}: expected a list of arrays, received {type(arrays).__name__}"
         if isinstance(arrays, np.ndarray):

@@ -25,26 +25,7 @@ _ALIGNMENT: Final = 64
 class HostCopy:
     """One block of memory for arrays of given shapes.
 
-    Parameters
-    ----------
-    shapes : sequence of tuple of int
-        The shapes of the arrays.
-    dtype : numpy.dtype
-        The dtype of all the arrays.
-    is_dense : bool
-        Whether the arrays have no gaps between them; otherwise each array is aligned to 64 bytes.
-
-    Attributes
-    ----------
-    flat : ndarray of `dtype`, one dimension
-        The whole block.
-    views : list of ndarray of `dtype`
-        The arrays.
-    addresses : list of int
-        The address of each array.
-    begins : list of int
-        The index in `flat` of the first element of each array.
-
+    If it is dense, the arrays have no gaps between them; otherwise each is aligned to 64 bytes.
     """
 
     def __init__(
@@ -55,10 +36,13 @@ class HostCopy:
         padded_sizes = [-(-size // multiple) * multiple for size in sizes]
         memory = np.zeros(sum(padded_sizes) + _ALIGNMENT // dtype.itemsize, dtype)
         skip = -arrays.address(memory) % _ALIGNMENT // dtype.itemsize
+        #: The whole block, in one dimension.
         self.flat: NDArray[Any] = memory[skip : skip + sum(padded_sizes)]
+        #: The index in `flat` of the first element of each array.
         self.begins = [
             end - size for end, size in zip(accumulate(padded_sizes), padded_sizes, strict=True)
         ]
+        #: The arrays.
         self.views: list[NDArray[Any]] = [
             self.flat[begin : begin + size].reshape(shape)
             for begin, size, shape in zip(self.begins, sizes, shapes, strict=True)
@@ -67,15 +51,9 @@ class HostCopy:
 
 
 class Store(Protocol):
-    """The place where a framework keeps a list of parameters.
+    """The place where a framework keeps a list of parameters."""
 
-    Attributes
-    ----------
-    is_dense : bool
-        Whether the host copy must have no gaps between the parameters.
-
-    """
-
+    #: Whether the host copy must have no gaps between the parameters.
     is_dense: bool
 
     def read(self, host_copy: HostCopy) -> None:
@@ -97,17 +75,7 @@ class Store(Protocol):
 class HostCopyGroup:
     """Parameters of one store whose deltas are added to a table with the same share.
 
-    Parameters
-    ----------
-    store : Store
-        The place where the framework keeps the parameters.
-    shapes : sequence of tuple of int
-        The shapes of the parameters.
-    dtype : str
-        The dtype of the parameters, a key of `TABLE_DTYPES`.
-    share : float or callable
-        As for `TableCopy`.
-
+    `dtype` is that of the parameters, a key of `TABLE_DTYPES`; `share` is as for `TableCopy`.
     """
 
     def __init__(

@@ -16,11 +16,7 @@ _SHAPE_BYTES: Final = 36
 def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
     """Return the tensors in `count` consecutive fragments of about equally many elements.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer tensors with elements than fragments.
-
+    Raises ValueError if there are fewer tensors with elements than fragments.
     """
     if count > (filled := sum(tensor.size > 0 for tensor in tensors)):
         msg = f"fragments: expected at most {filled}, one for each parameter, received {count}"

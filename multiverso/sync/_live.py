@@ -13,30 +13,10 @@ if TYPE_CHECKING:
 
 
 def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
-    """Set tensors to the values that a session has for the same tensors of a model.
+    """Set tensors to the values that a session has for the same tensors; return their step.
 
-    Parameters
-    ----------
-    name : str
-        The name that the session's workers gave to the tensors.
-    tensors : sequence of Tensor
-        The tensors, which are the same in number, shape and dtype as those of the workers.
-    view : multiverso.View
-        The session.
-
-    Returns
-    -------
-    int or None
-        The step of the version, or None if the session has published nothing, so that the values
-        are the current ones.
-
-    Raises
-    ------
-    ValueError
-        If the session has no tables for such tensors.
-    StateError, OperationTimeout
-        As for `View.cut`.
-
+    The session's workers gave them `name`, and they have the same number, shapes and dtypes there.
+    The step is None if the session has published nothing, so that the values are the current ones.
     """
     filled = sum(tensor.size > 0 for tensor in tensors)
     # The workers may exchange the model in fragments, each of which has tables of its own.

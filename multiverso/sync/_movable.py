@@ -19,22 +19,7 @@ from multiverso.sync._tensor import Tensor, TensorGroup
 class MovableTensor:
     """Base of tensors whose memory may move; a subclass accesses the parameters of a framework.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        The shape of the parameters.
-    dtype : str
-        The dtype of the parameters, a key of `TABLE_DTYPES`.
-    share : float or callable, optional
-        As for `TableCopy`.
-
-    Attributes
-    ----------
-    needs_table_copy : bool
-        Whether the parameters cannot hold the values of the table; see `TableCopy`.
-    group : TensorGroup or None
-        The group through which the tensor is accessed.
-
+    `dtype` is that of the parameters, a key of `TABLE_DTYPES`; `share` is as for `TableCopy`.
     """
 
     is_fixed = False
@@ -43,7 +28,9 @@ class MovableTensor:
         self.dtype = TABLE_DTYPES[dtype]
         self.shape = shape
         self.size = math.prod(shape)
+        #: Whether the parameters cannot hold the values of the table; see `TableCopy`.
         self.needs_table_copy = share != 1 or self.dtype.name != dtype
+        #: The group through which the tensor is accessed.
         self.group: TensorGroup | None = None
         self._share = share
         self._copy: NDArray[Any] | None = None
@@ -53,11 +40,7 @@ class MovableTensor:
     def locate(self) -> int | None:
         """Return the address at which the native pass may change the parameters, or None.
 
-        Raises
-        ------
-        ValueError
-            If the shape or the dtype of the parameters has changed.
-
+        Raises ValueError if their shape or dtype has changed.
         """
         raise NotImplementedError
 
@@ -133,13 +116,7 @@ class MovableTensor:
 class MovableGroup:
     """Base of groups whose tensors the native pass changes in place, if it can do so for all.
 
-    Otherwise each tensor is accessed alone.
-
-    Parameters
-    ----------
-    tensors : list of MovableTensor
-        Tensors of one dtype that need no table copy.
-
+    Otherwise each tensor is accessed alone. The tensors have one dtype, and need no table copy.
     """
 
     def __init__(self, tensors: list[Any]) -> None:

@@ -34,22 +34,14 @@ from multiverso.tables._background import Future
 
 
 class _Exchange:
-    """An exchange that has begun, until all tensors have its result.
-
-    Attributes
-    ----------
-    future : Future or None
-        Its last attempt, unless that has failed.
-    is_made : bool
-        Whether it has succeeded.
-    pending : ctypes array of int32
-        For each tensor, 1 until the tensor has the result.
-
-    """
+    """An exchange that has begun, until all tensors have its result."""
 
     def __init__(self, tensors: int) -> None:
+        #: Its last attempt, unless that has failed.
         self.future: Future[Any] | None = None
+        #: Whether it has succeeded.
         self.is_made = False
+        #: For each tensor, 1 until the tensor has the result.
         self.pending = (c_int32 * tensors)(*[1] * tensors)
 
 

@@ -29,21 +29,10 @@ def checked_freq(freq: object) -> int:
 class ParamManager:
     """Synchronizes a model that each worker trains, through tables.
 
-    Parameters
-    ----------
-    make_tensors : callable
-        A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
-    name : str or None
-        The name of the model in messages.
-    overlap, average, **options : optional
-        As for `multiverso.sync.ParamSync`; the options are `fragments`, `sync_every`,
-        `fragment_sync_delay`, `fragment_update_alpha`, `wire` and `weight`.
-
-    Attributes
-    ----------
-    average : bool
-        As given.
-
+    `make_tensors` returns the tensors; if it raises, other ranks get a `MismatchError`. `name` is
+    that of the model in messages. The other arguments are as for `multiverso.sync.ParamSync`; the
+    options are `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire`
+    and `weight`.
     """
 
     def __init__(
@@ -120,10 +109,6 @@ class ParamManager:
     def wait(self) -> None:
         """Wait for the exchange of the last sync and apply its result, with ``overlap=True``.
 
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.wait`.
-
+        It raises the errors of [`ParamSync.wait`][multiverso.sync.ParamSync.wait].
         """
         self._sync.wait()

@@ -123,21 +123,7 @@ class RowGradients:
     gradients. What the program does to that number is done to the rows: `multiply` them, or `drop`
     them.
 
-    Parameters
-    ----------
-    table : MatrixTable or HashTable
-        A table of floating-point numbers whose updater takes gradients.
-
-    Attributes
-    ----------
-    has_sender : bool
-        Whether something calls `send`, so that no warning is needed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is something else.
-
+    The table is a MatrixTable or HashTable of floating-point numbers whose updater takes gradients.
     """
 
     def __init__(self, table: Any) -> None:
@@ -151,6 +137,7 @@ class RowGradients:
             )
             raise ValueError(msg)
         self.table: RowTable = table
+        #: Whether something calls `send`, so that no warning is needed.
         self.has_sender = False
         self._mutex = threading.Lock()
         self._waiting = _Parts()
@@ -248,18 +235,9 @@ class RowGradients:
                 parts.take()
 
     def unscale(self, scale: float | None) -> bool:
-        """Divide the gradients since the last call by `scale`.
+        """Divide the gradients since the last call by a finite `scale`; return whether it did.
 
-        Returns
-        -------
-        bool
-            False if they are dropped: if `scale` is None, or one that was scaled is not finite.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `scale` is not a finite number.
-
+        They are dropped instead if `scale` is None, or one that was scaled is not finite.
         """
         if scale is not None:
             # float() would accept text, and is for the scalar tensors of frameworks.
@@ -288,17 +266,8 @@ class RowGradients:
         In sync mode this is an add of the round also if there are none. If no rows were got since
         the last call, because there was no batch, it makes that get too.
 
-        Returns
-        -------
-        bool
-            False if `scale` is None, or a gradient is not finite although it was scaled. Then those
-            since the last call of `unscale` are dropped.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for the table's `add_async`.
-
+        The result is False if `scale` is None, or a gradient is not finite although it was scaled.
+        Then those since the last call of `unscale` are dropped.
         """
         self.has_sender = True
         is_sent = self.unscale(scale)
@@ -342,6 +311,8 @@ class RowLayer:
         Call it after the optimizer's step; the optimizers and callbacks of multiverso do that
         themselves. In sync mode every worker calls it equally often, also without a batch.
 
+        It raises the errors of the table's [`add_async`][multiverso.tables.MatrixTable.add_async].
+
         Parameters
         ----------
         scale : float, optional
@@ -352,11 +323,6 @@ class RowLayer:
         -------
         bool
             False if a gradient is not finite although the loss was scaled. Then nothing is sent.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for the table's `add_async`.
 
         """
         return self._gradients.send(self._settle(scale))

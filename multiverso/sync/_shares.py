@@ -16,21 +16,10 @@ _CHOICES: Final = ("average", "master", False)
 class Shares:
     """The share of the delta of this worker's statistics that is added to the table.
 
-    Parameters
-    ----------
-    choice : {"average", "master", False}
-        Whether statistics are averaged, taken from the master, or not synchronized.
-    argument : str
-        The name of the argument `choice` in messages.
-    average : bool
-        Whether the table divides what is added by the number of workers. The shares of floats are
-        then as many times larger, so that statistics do not depend on it.
-
-    Raises
-    ------
-    ValueError
-        If `choice` is another value.
-
+    `choice`, the argument that messages call `argument`, is "average", "master" or False, with
+    which statistics are not synchronized. `average` says whether the table divides what is added by
+    the number of workers. The shares of floats are then as many times larger, so that statistics do
+    not depend on it.
     """
 
     def __init__(self, choice: object, argument: str, average: bool) -> None:

@@ -61,15 +61,9 @@ def add_change(
 class TableCopy:
     """The table's values of some parameters, and the parameters as the last sync wrote them.
 
-    Parameters
-    ----------
-    values : ndarray
-        Memory for the table's values, of the table's dtype; kept as `values`.
-    share : float or callable, optional
-        The share of this worker's delta that is added to the table, 0 or more, or a function that
-        returns the current share. For integers 0 or 1; with the number 0, `add_delta` and `record`
-        do nothing.
-
+    `values` is memory for the table's values, of the table's dtype. `share`, 0 or more or a
+    function that returns it, is the share of this worker's delta that is added to the table; for
+    integers it is 0 or 1. With the number 0, `add_delta` and `record` do nothing.
     """
 
     def __init__(self, values: NDArray[Any], share: Share = 1.0) -> None:

@@ -18,17 +18,9 @@ from multiverso.tables import ArrayTable
 
 
 class TableSync:
-    """Keeps the tensors of one dtype in sync with a table.
+    """Keeps the tensors of one dtype in sync with a table that has as many elements as all of them.
 
-    The constructor is collective over the workers.
-
-    Parameters
-    ----------
-    tensors : list of Tensor
-        The tensors, which are set to the values of the table.
-    table : ArrayTable
-        A table with as many elements as all tensors together.
-
+    The constructor is collective over the workers, and sets the tensors to the table's values.
     """
 
     def __init__(self, tensors: list[Tensor], table: ArrayTable) -> None:

@@ -9,27 +9,16 @@ from numpy.typing import NDArray
 
 
 class Tensor(Protocol):
-    """One array of parameters, with a fixed number of elements.
+    """One array of parameters, with a fixed number of elements."""
 
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        The dtype of the table that keeps the parameters.
-    shape : tuple of int
-        The shape of the parameters, which must be the same on all ranks.
-    size : int
-        The number of elements.
-    is_fixed : bool
-        Whether the native pass works on the tensor's memory, at an address that never changes.
-    group : TensorGroup or None
-        The group through which the framework is accessed.
-
-    """
-
+    #: The dtype of the table that keeps the parameters.
     dtype: np.dtype[Any]
+    #: The shape of the parameters, which must be the same on all ranks.
     shape: tuple[int, ...]
     size: int
+    #: Whether the native pass works on the tensor's memory, at an address that never changes.
     is_fixed: bool
+    #: The group through which the framework is accessed, or None.
     group: Any
 
     def values(self) -> NDArray[Any]:
@@ -48,14 +37,8 @@ class Tensor(Protocol):
 class Tensors(list[Any]):
     """The tensors of a model, each a `Tensor`; a subclass follows a model that replaces its parts.
 
-    Parameters
-    ----------
-    tensors : iterable of Tensor
-        The tensors.
-    parts : callable, optional
-        A function that returns all parts of the model, which are compared by identity. It is cheap,
-        because it is called before each sync.
-
+    `parts` returns all parts of the model, which are compared by identity. It is cheap, because it
+    is called before each sync.
     """
 
     def __init__(self, tensors: Iterable[Any], parts: Callable[[], list[Any]] = list) -> None:
@@ -96,19 +79,11 @@ def require_same(now: dict[Any, str], then: dict[Any, str], model: str) -> None:
 
 
 class TensorGroup(Protocol):
-    """Tensors that are read from and written to a framework together.
-
-    Attributes
-    ----------
-    tensors : sequence of Tensor
-        The tensors, all of one dtype.
-    addresses : list of int or None
-        The addresses of the tensors between `gather` and `scatter`, if the group knows them. Then
-        `address` and `settle` of the tensors are not called.
-
-    """
+    """Tensors of one dtype that are read from and written to a framework together."""
 
     tensors: Sequence[Any]
+    #: The addresses of the tensors between `gather` and `scatter`, if the group knows them. Then
+    #: `address` and `settle` of the tensors are not called.
     addresses: list[int] | None
 
     def values(self) -> Sequence[NDArray[Any]]:

@@ -42,32 +42,11 @@ class TensorSync:
     The constructor is collective: all ranks pass tensors of the same shapes. The tables and the
     tensors of all workers start with the master's values.
 
-    Parameters
-    ----------
-    make_tensors : callable
-        A function that returns the tensors, perhaps as `Tensors`. If it raises, other ranks get a
-        `MismatchError`.
-    name : str or None
-        The name in messages, "parameters" by default.
-    overlap : bool, optional
-        Whether the exchanges are made in the background, see `_overlap`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers. Integers are not divided: their
-        tensors have the master's share.
-    updater : str, optional
-        The updater of the tables, as for `ArrayTable`.
-    fragments, sync_every, fragment_sync_delay, fragment_update_alpha, wire, weight : optional
-        As for `multiverso.sync.ParamSync`.
-    **options : float
-        Options of the updater.
-
-    Raises
-    ------
-    ValueError
-        If no tensor has an element, or `average` is combined with an updater or options.
-    TypeError, MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTable`.
-
+    `make_tensors` returns the tensors, perhaps as `Tensors`; if it raises, other ranks get a
+    `MismatchError`. `name` is that in messages, "parameters" by default. With `overlap`, the
+    exchanges are made in the background, see `_overlap`. With `average`, each delta is divided by
+    the number of workers; integers are not, and their tensors have the master's share. The updater
+    and its options are as for `ArrayTable`, the other arguments as for `multiverso.sync.ParamSync`.
     """
 
     def __init__(

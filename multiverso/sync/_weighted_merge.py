@@ -12,17 +12,10 @@ Weight: TypeAlias = float | Callable[[], float]
 
 
 class WeightedMerge:
-    """Relates a worker's weights to those of all workers.
+    """Relates a worker's weights to those of all workers. The constructor is collective.
 
-    The constructor is collective.
-
-    Parameters
-    ----------
-    weight : float or callable
-        The weight of each sync of this worker, or a function that returns it.
-    name : str
-        The name in messages.
-
+    `weight` is the weight of each sync of this worker, or a function that returns it; `name` is
+    that in messages.
     """
 
     def __init__(self, weight: Weight, name: str) -> None:
@@ -33,11 +26,7 @@ class WeightedMerge:
     def next_scale(self) -> float:
         """Return this sync's weight divided by the mean of all weights so far.
 
-        Raises
-        ------
-        ValueError
-            If the weight is not a positive number.
-
+        Raises ValueError if the weight is not a positive number.
         """
         weight = self._weight() if callable(self._weight) else self._weight
         if (number := finite(weight, "weight", "a positive number")) <= 0:

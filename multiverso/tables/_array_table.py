@@ -249,6 +249,9 @@ class ArrayTable(DenseTable):
         were started, while the program continues. Every other call on the table waits for them, so
         a worker's calls on a table always run in the order of the program.
 
+        Wrong arguments raise as in [`get`][multiverso.tables.ArrayTable.get]; the future raises all
+        other errors of `get`.
+
         Parameters
         ----------
         out : array of shape (size,) and the table's dtype or value_dtype, optional
@@ -258,11 +261,6 @@ class ArrayTable(DenseTable):
         -------
         multiverso.tables.Future
             Its ``result()`` waits for the call and returns `out`, or a new array.
-
-        Raises
-        ------
-        TypeError, ValueError, StateError
-            As for `get`. All other errors of `get` are raised by the future.
 
         Examples
         --------

@@ -77,6 +77,8 @@ class AtomicCalls(ShapedTable):
         This is one atomic step, which has changed the element if the result equals `expected`. NaN
         equals nothing. Everything else is as for `fetch_add`.
 
+        It raises the errors of [`fetch_add`][multiverso.tables.ArrayTable.fetch_add].
+
         Parameters
         ----------
         index : int or pair of int
@@ -88,13 +90,6 @@ class AtomicCalls(ShapedTable):
         -------
         scalar of the table's dtype
             The value before.
-
-        Raises
-        ------
-        TypeError, ValueError, IndexError, UnsupportedError, StateError
-            As for `fetch_add`.
-        OperationTimeout, PeerLostError
-            As for `fetch_add`.
 
         Examples
         --------

@@ -245,15 +245,7 @@ class BackgroundCalls:
 class FreshGet:
     """Reads rows again that this worker has changed since it started to get them.
 
-    Parameters
-    ----------
-    ids : ndarray of int64
-        The rows of the get.
-    out : ndarray
-        The array that receives them.
-    get : callable
-        Returns the rows with given ids, after the adds that are in flight.
-
+    `get` returns the rows with given ids, after the adds that are in flight; `out` receives them.
     """
 
     def __init__(

@@ -96,6 +96,9 @@ class DenseTable(AtomicCalls, InPlaceCalls):
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
         """Apply a delta to the whole table and return the new values, in one pass over the memory.
 
+        It raises the errors of [`add`][multiverso.tables.ArrayTable.add] and of `get`; wrong
+        arguments leave the table unchanged.
+
         Parameters
         ----------
         data : array_like of the table's shape, or flat with as many elements
@@ -107,13 +110,6 @@ class DenseTable(AtomicCalls, InPlaceCalls):
         -------
         numpy.ndarray
             `out` itself, or a new array of the table's shape.
-
-        Raises
-        ------
-        TypeError, ValueError, StateError
-            As for `add` and `get`. The table is unchanged.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `add` and `get`.
 
         Examples
         --------

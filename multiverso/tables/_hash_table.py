@@ -198,6 +198,9 @@ class HashTable(KeyCalls):
 
         Keys without a row keep having none, and are returned with their initial values.
 
+        It raises the errors of [`ArrayTable.peek`][multiverso.tables.ArrayTable.peek], and for
+        wrong arguments those of `get`.
+
         Parameters
         ----------
         keys : array_like of int with shape (n,)
@@ -209,13 +212,6 @@ class HashTable(KeyCalls):
         -------
         numpy.ndarray
             `out` itself, or a new array of that shape.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError
-            As for `get`.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `ArrayTable.peek`.
 
         Examples
         --------
@@ -274,6 +270,9 @@ class HashTable(KeyCalls):
     ) -> Future[Any]:
         """Begin a `get` in the background, as `MatrixTable.get_async` does.
 
+        Wrong arguments raise as in [`get`][multiverso.tables.HashTable.get]; the future raises all
+        other errors of `get`.
+
         Parameters
         ----------
         keys, out, insert
@@ -286,11 +285,6 @@ class HashTable(KeyCalls):
         multiverso.tables.Future
             Its ``result()`` waits for the call and returns `out`, or a new array.
 
-        Raises
-        ------
-        IndexError, TypeError, ValueError, StateError
-            As for `get`. All other errors of `get` are raised by the future.
-
         """
         operation, ids = _operation(insert), as_ids(keys, "keys")
         require_async_mode(fresh, _session.current().options.mode)
@@ -302,6 +296,8 @@ class HashTable(KeyCalls):
     def add_async(self, data: ArrayLike, keys: ArrayLike) -> Future[None]:
         """Begin an `add` in the background, as `MatrixTable.add_async` does.
 
+        It raises the errors of [`MatrixTable.add_async`][multiverso.tables.MatrixTable.add_async].
+
         Parameters
         ----------
         data, keys
@@ -311,11 +307,6 @@ class HashTable(KeyCalls):
         -------
         multiverso.tables.Future
             As for `ArrayTable.add_async`.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError, StateError, OperationTimeout
-            As for `MatrixTable.add_async`.
 
         """
         ids, delta = self._rows_of(data, keys)

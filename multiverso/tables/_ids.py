@@ -22,24 +22,9 @@ _INT64_MAX: Final = 2**63 - 1
 def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int64]:
     """Return `ids` as a C-contiguous int64 array of one dimension, without a copy if possible.
 
-    Parameters
-    ----------
-    ids : array_like of int
-        What the user has passed.
-    name : str
-        The name of the argument for messages.
-    num_row : int, optional
-        The number of rows, if the ids are row ids; None for keys.
-
-    Raises
-    ------
-    TypeError
-        If `ids` contains anything but integers, such as bools and floats.
-    ValueError
-        If `ids` does not have one dimension.
-    IndexError
-        If an id does not fit into 64 bits, or `ids` is a range with ids outside the table.
-
+    Messages call them `name`. Without `num_row`, the number of rows, the ids are keys. Raises
+    TypeError for anything but integers, ValueError for another number of dimensions, and IndexError
+    for an id that does not fit into 64 bits, or a range with ids outside the table.
     """
     if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1:
         return ids if ids.flags.carray else np.require(ids, _INT64, ("C", "A"))
@@ -61,14 +46,7 @@ def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int
 
 
 def ids_of_any_shape(ids: object, name: str) -> NDArray[np.int64]:
-    """Return `ids` as a C-contiguous int64 array of their shape, without a copy if possible.
-
-    Raises
-    ------
-    TypeError, IndexError
-        As for `as_ids`, for keys.
-
-    """
+    """Return keys as a C-contiguous int64 array of their shape; otherwise as `as_ids`."""
     if isinstance(ids, list | tuple):
         given = np.array(ids, dtype=object)
         return _from_sequence(given.reshape(-1).tolist(), name, None).reshape(given.shape)

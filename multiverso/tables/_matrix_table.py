@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class MatrixTable(DenseTable):
     """A table of two dimensions, with operations on rows. The constructor is collective.
 
+    It raises the errors of [`ArrayTable`][multiverso.tables.ArrayTable].
+
     Parameters
     ----------
     num_row, num_col : int
@@ -40,13 +42,6 @@ class MatrixTable(DenseTable):
         Otherwise as for `ArrayTable`.
     dtype, updater, name, max_bytes, backing, numa, wire, **options : optional
         As for `multiverso.tables.TableOptions`. `help` of the class shows them here.
-
-    Raises
-    ------
-    TypeError, ValueError, MismatchError, MemoryError, StateError
-        As for `ArrayTable`.
-    OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTable`.
 
     Examples
     --------
@@ -185,6 +180,9 @@ class MatrixTable(DenseTable):
     def peek(self, row_ids: Any = None, out: Any = None) -> Any:
         """Return the table or some rows without taking part in a round, as in `ArrayTable`.
 
+        It raises the errors of [`ArrayTable.peek`][multiverso.tables.ArrayTable.peek], and for
+        wrong arguments those of `get`.
+
         Parameters
         ----------
         row_ids : array_like of int with shape (n,), optional
@@ -196,13 +194,6 @@ class MatrixTable(DenseTable):
         -------
         numpy.ndarray
             `out` itself, or a new array of that shape.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError
-            As for `get`.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `ArrayTable.peek`.
 
         Examples
         --------
@@ -312,6 +303,9 @@ class MatrixTable(DenseTable):
         were started, while the program continues. Every other call on the table waits for them, so
         a worker's calls on a table always run in the order of the program.
 
+        Wrong arguments raise as in [`get`][multiverso.tables.MatrixTable.get]; the future raises
+        all other errors of `get`.
+
         Parameters
         ----------
         row_ids : array_like of int with shape (n,), optional
@@ -328,11 +322,6 @@ class MatrixTable(DenseTable):
         -------
         multiverso.tables.Future
             Its ``result()`` waits for the call and returns `out`, or a new array.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError, StateError
-            As for `get`. All other errors of `get` are raised by the future.
 
         """
         require_async_mode(fresh, _session.current().options.mode)

@@ -18,15 +18,6 @@ def part_of(index: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, .
     shape : tuple of int
         The shape of the part's values.
 
-    Raises
-    ------
-    TypeError
-        If `index` contains anything but integers, slices and one Ellipsis.
-    ValueError
-        If the step of a slice is not 1.
-    IndexError
-        If an integer is out of range, or there are more indices than dimensions.
-
     """
     items = index if type(index) is tuple else (index,)
     if len(items) != len(shape):
@@ -63,16 +54,7 @@ def _expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]
 
 
 def element_of(index: Any, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the row and the column of an element.
-
-    Raises
-    ------
-    TypeError
-        If `index` is not an integer for each dimension.
-    IndexError
-        If one is out of range.
-
-    """
+    """Return the row and column of an element, whose index has an integer for each dimension."""
     items = index if type(index) is tuple else (index,)
     if len(items) != len(shape):
         wanted = "an integer" if len(shape) == 1 else "a pair of integers"

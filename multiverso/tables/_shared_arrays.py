@@ -12,21 +12,10 @@ from multiverso._native.library import checked
 
 
 class SharedArrays:
-    """The delta buffer and the view of a table.
+    """The delta buffer and the view of a table, arrays of `shape` and `dtype`.
 
-    An array in the table's memory keeps that memory mapped, so the array outlives the table.
-
-    Parameters
-    ----------
-    table : MV_Table
-        The handle of the table.
-    shape : tuple of int
-        The shape of the arrays.
-    dtype : numpy.dtype
-        The type of their elements.
-    get : callable
-        A function that writes the table's values to an array, for a view in private memory.
-
+    An array in the table's memory keeps that memory mapped, so the array outlives the table. `get`
+    writes the table's values to an array, for a view in private memory.
     """
 
     __slots__ = ("_delta", "_dtype", "_get", "_keeper", "_private", "_shape", "_table", "_view")

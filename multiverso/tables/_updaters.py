@@ -103,14 +103,6 @@ def set_updater(
     """Store an updater and its options in `raw`; options that are None keep their defaults.
 
     `arguments` are the caller's other arguments, of which an unknown option may be a misspelling.
-
-    Raises
-    ------
-    TypeError
-        If `updater` is not a str, an option is not the updater's, or a value is not a number.
-    ValueError
-        If the updater is unknown, or a value is not finite.
-
     """
     name = choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
     checked.MV_TableOptionsSetUpdater(byref(raw), UPDATERS[name][0])
@@ -124,13 +116,7 @@ def set_updater(
 def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
     """Return the values of options by their index in ``hyper``, a ``MV_HYPER_`` constant.
 
-    Raises
-    ------
-    TypeError
-        If the updater has no such option, or a value is not a number.
-    ValueError
-        If a value is not finite. The library checks all other limits.
-
+    Raises ValueError if a value is not finite. The library checks all other limits.
     """
     require_options(updater, options)
     indices = UPDATERS[updater][1]

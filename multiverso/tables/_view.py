@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import byref, c_int64
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
@@ -338,12 +337,7 @@ class View:
     def __enter__(self) -> View:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

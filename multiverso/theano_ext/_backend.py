@@ -30,13 +30,7 @@ def choose_backend() -> ModuleType:
     """Return the backend for new shared variables.
 
     This is the first of PyTensor, Aesara and Theano that the program has imported or, if it has
-    imported none, the first that can be imported.
-
-    Raises
-    ------
-    ImportError
-        If no backend can be imported.
-
+    imported none, the first that can be imported. Raises ImportError if there is none.
     """
     imported = _imported()
     if imported:

@@ -19,15 +19,8 @@ class SharedTensor(MovableTensor):
     """The value of a shared variable, whose array any function with updates may replace.
 
     A C-contiguous array of the table's dtype is changed in place. A value of half precision, on
-    another device or in another layout needs a copy.
-
-    Parameters
-    ----------
-    variable : shared variable
-        A variable that `checked_value` accepts, kept as `variable`. Its shape must not change.
-    share : float or callable, optional
-        As for `multiverso.sync._table_copy.TableCopy`.
-
+    another device or in another layout needs a copy. `checked_value` accepts the variable, whose
+    shape must not change; `share` is as for `multiverso.sync._table_copy.TableCopy`.
     """
 
     def __init__(self, variable: Any, share: Share = 1.0) -> None:
@@ -133,11 +126,7 @@ def _address(value: NDArray[Any]) -> int:
 def checked_value(variable: Any) -> NDArray[Any]:
     """Return the value of a shared variable as an array.
 
-    Raises
-    ------
-    TypeError
-        If `variable` is not a shared variable, or not a dense array of one of `TABLE_DTYPES`.
-
+    Raises TypeError unless that is a dense array of one of `TABLE_DTYPES`.
     """
     if not is_shared_variable(variable):
         msg = (

@@ -94,12 +94,8 @@ class ConnectedGradients(RowGradients):
     def settle(self, scale: float = 1.0) -> float | None:
         """Do to the rows what the program has done to their norm.
 
-        Returns
-        -------
-        float or None
-            The scale of the loss that the gradients still have. It is None if a scaler of the loss
-            has divided them and then skipped the step of the optimizer.
-
+        Return the scale of the loss that the gradients still have. It is None if a scaler of the
+        loss has divided them and then skipped the step of the optimizer.
         """
         shown, self._shown = self._shown, None
         if shown is None or not self.is_waiting():

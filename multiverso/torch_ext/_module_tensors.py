@@ -22,20 +22,8 @@ class ModuleTensors(Tensors):
     A module replaces a tensor in ``load_state_dict(assign=True)``, by an assignment in its
     ``forward``, or when it moves to another device. The next sync uses the new tensor.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module.
-    shares : Shares
-        The share of the delta of each buffer.
-    average : bool
-        Whether the table averages, so that integer parameters are those of the master.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As for `TorchParamManager`.
-
+    `shares` has the share of the delta of each buffer. `average` says whether the table averages,
+    so that integer parameters are those of the master.
     """
 
     def __init__(self, module: torch.nn.Module, shares: Shares, average: bool) -> None:
@@ -62,16 +50,7 @@ class ModuleTensors(Tensors):
         )
 
     def update(self) -> None:
-        """Use the tensors that the module has now.
-
-        Raises
-        ------
-        ValueError
-            If the module has other tensors than at first, or one of them cannot be synchronized.
-        TypeError
-            If a tensor is sparse or has another dtype.
-
-        """
+        """Use the tensors that the module has now, which must be like those at first."""
         found = self._find()
         now, then = ({name: name for name in names} for names in (found, self._by_name))
         require_same(now, then, type(self._module).__name__)
@@ -129,11 +108,7 @@ def _with_separate_memory(
 ) -> dict[str, tuple[torch.Tensor, Share]]:
     """Leave out each tensor that is the same memory as one before it.
 
-    Raises
-    ------
-    ValueError
-        If a tensor shares a part of its memory with another one.
-
+    Raises ValueError if a tensor shares a part of its memory with another one.
     """
     kept: dict[Any, tuple[str, torch.Tensor, Share]] = {}
     for what, (tensor, share) in tensors.items():

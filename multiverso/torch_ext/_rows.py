@@ -16,23 +16,16 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """The rows of a batch of ids, which are got in the background if `is_ahead`.
-
-    Attributes
-    ----------
-    ids : Tensor of int64
-        The ids of the batch, on the CPU.
-    is_training : bool
-        Whether the rows are for training.
-
-    """
+    """The rows of a batch of ids, which are got in the background if `is_ahead`."""
 
     def __init__(
         self,
+        #: The ids of the batch, int64 on the CPU.
         ids: torch.Tensor,
         gradients: RowGradients,
         *,
         distinct: bool,
+        #: Whether the rows are for training.
         is_training: bool,
         is_ahead: bool,
         fresh: bool,

@@ -31,18 +31,10 @@ _increment_all: Final = _increment_version if _accepts_list() else _increment_ea
 
 
 class TorchTensor(MovableTensor):
-    """A parameter or a buffer of a module.
+    """A parameter or a buffer of a module, of one of `TABLE_DTYPES`, on any device.
 
-    Parameters
-    ----------
-    tensor : torch.Tensor
-        A tensor of one of `TABLE_DTYPES`, on any device, kept as `tensor`. It may be replaced by
-        one of the same shape and dtype.
-    name : str
-        The name of the tensor in messages.
-    share : float or callable, optional
-        As for `TableCopy`.
-
+    The tensor may be replaced by one of the same shape and dtype. `name` is that in messages;
+    `share` is as for `TableCopy`.
     """
 
     def __init__(self, tensor: torch.Tensor, name: str, share: Share = 1.0) -> None:

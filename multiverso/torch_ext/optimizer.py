@@ -146,6 +146,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
         The gradients of an `Embedding` or `EmbeddingBag` of the module are sent to its table.
 
+        It raises the errors of [`ParamSync.sync`][multiverso.sync.ParamSync.sync].
+
         Parameters
         ----------
         *args, **kwargs
@@ -155,11 +157,6 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         -------
         float or None
             The result of the optimizer.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `TorchParamManager.sync`.
 
         """
         return self._distribution.step(self, super().step, args, kwargs)

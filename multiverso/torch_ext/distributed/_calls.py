@@ -93,19 +93,8 @@ def spans_of_rows(tensor: torch.Tensor, rows: Sequence[int]) -> list[Span]:
 class Call:
     """The arguments of a call in C.
 
-    Parameters
-    ----------
-    kind : int
-        ``MV_CALL_...``.
-    dtype : torch.dtype
-        The type of all elements.
-    sent, received : sequence of Span
-        The arrays of the call.
-    op : int, optional
-        ``MV_OP_...``, of a call that combines arrays.
-    root : int, optional
-        The rank whose tensor is broadcast.
-
+    `kind` is ``MV_CALL_...``, and `op` is ``MV_OP_...`` if the call combines arrays. All elements
+    have the type `dtype`. `root` is the rank whose tensor is broadcast.
     """
 
     def __init__(

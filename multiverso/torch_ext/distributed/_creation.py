@@ -19,20 +19,11 @@ _log = logging.getLogger("multiverso")
 def create(options: Any) -> Any:
     """Return the group that PyTorch asks a backend for. Waits for all ranks of the group.
 
-    If the ranks are on several hosts, it is a group of gloo.
+    If the ranks are on several hosts, it is a group of gloo. `options` has the store, the rank, the
+    size and the timeout of the group.
 
-    Parameters
-    ----------
-    options : torch.distributed.distributed_c10d._DistributedBackendOptions
-        The store, the rank, the size and the timeout of the group.
-
-    Raises
-    ------
-    ValueError
-        If the program combines this backend with others.
-    DistBackendError
-        If a rank does not come in time.
-
+    Raises ValueError if the program combines this backend with others, and DistBackendError if a
+    rank does not come in time.
     """
     _require_only_backend()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))

@@ -16,21 +16,12 @@ from multiverso.torch_ext.distributed._calls import DTYPES, OPS, Call, span, spa
 
 
 class Plan(NamedTuple):
-    """A call of the library.
-
-    Attributes
-    ----------
-    call : Call
-        The call.
-    used : list of Tensor
-        The memory that it reads and writes.
-    finish : list of callable
-        What must be done with the results when it has ended.
-
-    """
+    """A call of the library."""
 
     call: Call
+    #: The memory that it reads and writes.
     used: list[torch.Tensor]
+    #: What must be done with the results when it has ended.
     finish: list[Callable[[], object]]
 
 

@@ -12,18 +12,12 @@ from multiverso.torch_ext.distributed._threads import OrderedThread
 
 
 class QueuedCall:
-    """A call that has been started.
-
-    Attributes
-    ----------
-    error : Exception or None
-        The error with which it has ended, once `is_over`.
-
-    """
+    """A call that has been started."""
 
     def __init__(self, make: Callable[[], None]) -> None:
         self._make: Callable[[], None] | None = make
         self._ended = threading.Event()
+        #: The error with which it has ended, once `is_over`.
         self.error: Exception | None = None
 
     def is_over(self) -> bool:
@@ -52,15 +46,9 @@ class QueuedCall:
 class CallQueue:
     """Makes calls one after the other, in the order in which they were started.
 
-    A thread makes those in the background. A thread that waits for one of them makes it itself,
-    with those before it, since to wake another one would take longer. So a callback may also wait
-    for a call that was started later.
-
-    Parameters
-    ----------
-    name : str
-        The name of the thread.
-
+    A thread of the given name makes those in the background. A thread that waits for one of them
+    makes it itself, with those before it, since to wake another one would take longer. So a
+    callback may also wait for a call that was started later.
     """
 
     def __init__(self, name: str) -> None:

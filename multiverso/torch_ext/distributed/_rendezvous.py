@@ -23,13 +23,8 @@ def meet(
     """Yield the store, the rank and the size of a job that any launcher of Multiverso has started.
 
     ``init_process_group("multiverso", init_method="multiverso://")`` calls it. The ranks are those
-    of the open session, or of one that exists only during this call.
-
-    Raises
-    ------
-    ValueError
-        If the URL has more than its scheme.
-
+    of the open session, or of one that exists only during this call. Raises ValueError if the URL
+    has more than its scheme.
     """
     if url.rstrip("/") != "multiverso:":
         msg = f"init_method: expected 'multiverso://', received {url!r}"
@@ -66,11 +61,7 @@ def meet_ranks(
 ) -> tuple[str, int]:
     """Return a name that no other group has, and the number of hosts. Waits for all ranks.
 
-    Raises
-    ------
-    DistBackendError
-        If a rank does not come in time.
-
+    Raises DistBackendError if a rank does not come in time.
     """
     keys = [f"multiverso/{other}" for other in range(size)]
     store.set(keys[rank], f"torch-{secrets.token_hex(16)} {_place(global_rank)}")

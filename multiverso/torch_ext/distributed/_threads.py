@@ -14,14 +14,7 @@ _EXIT_SECONDS: Final = 5.0
 
 
 class OrderedThread:
-    """A thread that runs what it is given, one after the other. It starts with the first call.
-
-    Parameters
-    ----------
-    name : str
-        The name of the thread.
-
-    """
+    """A thread that runs what it is given, one after the other. It starts with the first call."""
 
     #: The threads that may still run, which `join_all` ends with the program.
     _started: Final[weakref.WeakSet[OrderedThread]] = weakref.WeakSet()

@@ -24,11 +24,7 @@ _making_future: Final = threading.Lock()
 class ErrorsOfPyTorch:
     """A context that turns errors of the library into the one that PyTorch has for backends.
 
-    Parameters
-    ----------
-    group : str
-        The group in words, for the message.
-
+    `group` is the group in words, for the message.
     """
 
     def __init__(self, group: str) -> None:
@@ -54,17 +50,8 @@ class ErrorsOfPyTorch:
 class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
     """A call that has been made, or that is in a queue.
 
-    Parameters
-    ----------
-    tensors : list of Tensor
-        The result of the future.
-    queue : CallQueue
-        The queue of the group.
-    errors : ErrorsOfPyTorch
-        The errors of the group.
-    make : callable, optional
-        Makes the call, which this object then starts.
-
+    `tensors` are the result of the future. This object starts the call if it has the function that
+    makes it.
     """
 
     # These are defaults of the class, because most calls have ended when they return a Work.
