@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from ctypes import POINTER, c_int64, cast
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +15,16 @@ from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
 from multiverso.tables import _parquet
-from multiverso.tables._changes import CELL, Changes
 from multiverso.tables._ids import as_ids
 from multiverso.tables._table import Table
 
 _run: Final = checked.MV_TableRun
 _ROWS_PER_STRIPE: Final = 512
+#: What to use instead of calls that there are not.
+_INSTEAD: Final = {
+    "changes": "publish the table with mv.publish(to=FOLDER), and read what has changed with "
+    "changed and removed of mv.follow(FOLDER)",
+}
 
 
 class KeyCalls(Table):
@@ -97,8 +101,8 @@ class KeyCalls(Table):
         dict
             The keys with a row now (``keys``), and since the table was created: keys of gets with a
             row (``hits``) and without (``misses``), keys that got a row (``admissions``), keys of
-            gets that were left without one (``rejections``), ``evictions``, ``expirations`` and
-            ``removals``. With `backing`, also ``pages_read`` and ``pages_written``, as of the other
+            gets that were left without one (``rejections``), ``evictions`` and ``removals``. With
+            `backing`, also ``pages_read`` and ``pages_written``, as of the other
             tables: `ArrayTable.stats`.
 
         """
@@ -127,8 +131,14 @@ class KeyCalls(Table):
             As for `get`.
 
         """
-        for _, cells in self._cells(chunk):
-            keys = cells["key"][cells["is_used"] != 0]
+        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
+        num_row = self._description().num_row
+        for first in range(0, num_row, step):
+            rows = np.arange(first, min(first + step, num_row))
+            cells = np.empty((len(rows), 2), np.int64)  # the key of each row, and 0 for none
+            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
+            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, cells.size, 0)
+            keys = cells[cells[:, 1] != 0, 0]
             # In sync mode all workers make equally many gets.
             values = self.get(keys, insert=False)
             for i in range(0, len(keys), chunk):
@@ -155,20 +165,13 @@ class KeyCalls(Table):
             As for `get`.
 
         """
-        parts = ((keys, rows, None) for keys, rows in self.items())
-        _parquet.write(path, self.num_col, self.value_dtype, parts)
+        _parquet.write(path, self.num_col, self.value_dtype, self.items())
 
-    def changes(self) -> Changes:
-        """Return an object that reads what changes in the table, for a copy of it elsewhere."""
-        return Changes(self)
+    if not TYPE_CHECKING:  # A type checker would find no wrong name.
 
-    def _cells(self, chunk: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the first row of parts of the table, and the cells of their rows."""
-        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
-        num_row = self._description().num_row
-        for first in range(0, num_row, step):
-            rows = np.arange(first, min(first + step, num_row))
-            cells = np.empty(len(rows), CELL)
-            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
-            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, 2 * len(rows), 0)
-            yield first, cells
+        def __getattr__(self, name: str) -> Any:
+            """Say what to use instead of a call that there is not."""
+            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _INSTEAD:
+                msg += f": {_INSTEAD[name]}"
+            raise AttributeError(msg, name=name, obj=self)

@@ -16,12 +16,12 @@ def write(
     path: str | os.PathLike[str],
     num_col: int,
     dtype: np.dtype[Any],
-    parts: Iterable[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64] | None]],
+    parts: Iterable[tuple[NDArray[np.int64], NDArray[Any]]],
 ) -> None:
-    """Write parts of a table: keys, their rows, and keys without rows, or None for no such column.
+    """Write parts of a table: keys and their rows.
 
-    The columns are ``key``, int64, and ``row``, a list of `num_col` numbers, which is null for keys
-    without rows. The file is replaced when it is complete.
+    The columns are ``key``, int64, and ``row``, a list of `num_col` numbers. The file is replaced
+    when it is complete.
     """
     complete = places.path(path, "path")
     with needs("to_parquet", pyarrow="parquet"):
@@ -33,10 +33,7 @@ def write(
         files.replacing(Path(complete)) as file,
         pyarrow.parquet.ParquetWriter(file, schema) as writer,
     ):
-        for keys, rows, removed in parts:
+        for keys, rows in parts:
             values = pyarrow.array(np.ascontiguousarray(rows).reshape(-1))
             columns = [keys, pyarrow.FixedSizeListArray.from_arrays(values, num_col)]
             writer.write_table(pyarrow.table(columns, schema))
-            if removed is not None and len(removed):
-                nulls = pyarrow.nulls(len(removed), row_type)
-                writer.write_table(pyarrow.table([removed, nulls], schema))

@@ -108,7 +108,7 @@ MV_NOINLINE Status RunOnServers(Table* table, const Request& request, Progress* 
 Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& limit) {
   const bool is_add = IsAdd(request.kind);
   const auto run = [&](Request of_rows) -> Status {
-    of_rows.worker = request.worker;
+    of_rows.is_peek = request.is_peek;
     std::shared_ptr<const ArrangedAdd> arranged;
     if (is_add) {
       MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
@@ -123,7 +123,6 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     MV_RETURN_IF_NOT_OK(run(Request::GetRows(nullptr, 0, request.out)));
     locate.kind = RequestKind::kFindKeys;
   }
-  locate.worker = Request::kThisWorker;
   const auto count = static_cast<size_t>(request.num_ids);
   const auto find = [&](std::vector<int64_t>* rows) -> Status {
     rows->resize(count);
@@ -146,7 +145,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     values.resize(found.size() * row_bytes);
     MV_RETURN_IF_NOT_OK(
         run(Request::GetRows(found.data(), static_cast<int64_t>(found.size()), values.data())));
-    if (!request.IsPeek() && !table->consistency()->HasFinished()) break;
+    if (!request.is_peek && !table->consistency()->HasFinished()) break;
     // Outside rounds, the values may be those after a round that gave rows to further keys.
     const std::vector<int64_t> before = rows;
     MV_RETURN_IF_NOT_OK(find(&rows));
@@ -187,8 +186,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
   may_exchange_changes_ =
       MayExchangeChanges(spec()) &&
       remote_rows * spec().num_col * SizeOf(spec().value_type()) >= kMinRemoteBytes;
-  // The updater must be told of all values that a worker gets (Updater::NoteGet).
-  if (calls_servers_ && !shard()->updater().notes_gets()) {
+  if (calls_servers_) {
     last_get_ = std::make_unique<LastGet>(
         spec(), partition().node_rows(),
         [this](int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit) {
@@ -230,7 +228,7 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
 }
 
 Status Table::RunHere(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (request.IsPeek() && !EveryGetIsCollective()) {
+  if (request.is_peek && !EveryGetIsCollective()) {
     Request peek = request;
     peek.may_round = true;
     return RunWithoutMode(peek, limit);

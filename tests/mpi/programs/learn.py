@@ -140,6 +140,7 @@ def modes():
         )
         for synchronous in (False, True)
         for name, algo in algos.items()
+        if not (synchronous and name == "dcasgda")
     }
 
 
@@ -408,6 +409,7 @@ def invalid():
         "missing": {"data": MissingFiles(10)},
         "loss": {"algo": Algo("adam", loss="no loss")},
         "metrics": {"algo": Algo("adam", loss="mse", metrics=["no metric"])},
+        "optimizer": {"algo": algo_of("dcasgd"), "synchronous": True},
         "worker's optimizer": {"algo": algo_of(None, "easgd", worker_optimizer="none")},
         "shapes": {"algo": Algo("adam", loss="categorical_crossentropy")},
         "model": {"model_builder": ModelBuilder()},

@@ -156,7 +156,7 @@ def peeks_need_no_other_worker_in_any_mode():
     for number, options in enumerate(({}, {"staleness": 1}, {"sync": True})):
         with mv.session(timeout=TIMEOUT, **options) as session:
             array = mv.ArrayTableHandler(3000, 1)
-            matrix = mv.MatrixTableHandler(300, 2, updater="dcasgd")
+            matrix = mv.MatrixTableHandler(300, 2)
             keyed = mv.HashTableHandler(1, capacity=100)
             has_rounds = bool(options)
             if session.rank == 0:
