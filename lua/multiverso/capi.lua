@@ -88,7 +88,6 @@ typedef struct MV_TableOptions {
   int64_t capacity;
   int32_t evict;
   int32_t admit;
-  double ttl;
   const char* backing;
 } MV_TableOptions;
 
@@ -132,7 +131,7 @@ local capi = {
   MV_TABLE_ARRAY = 0,
   MV_TABLE_MATRIX = 1,
   MV_TABLE_HASH = 2,
-  MV_KEY_COUNTS = 8,
+  MV_KEY_COUNTS = 7,
   MV_INITIALIZER_ZEROS = 1,
   MV_FLOAT32 = 0,
   MV_FLOAT64 = 1,

@@ -140,7 +140,7 @@ MV_WIRE_INT8: Final = 2
 MV_EVICT_NONE: Final = 0
 MV_EVICT_LRU: Final = 1
 MV_EVICT_LFU: Final = 2
-MV_KEY_COUNTS: Final = 8
+MV_KEY_COUNTS: Final = 7
 #: The names of these counts in Python.
 KEY_COUNTS: Final = (
     "keys",
@@ -149,7 +149,6 @@ KEY_COUNTS: Final = (
     "admissions",
     "rejections",
     "evictions",
-    "expirations",
     "removals",
 )
 
@@ -356,7 +355,6 @@ class MV_TableOptions(Structure):
         ("capacity", c_int64),
         ("evict", c_int32),
         ("admit", c_int32),
-        ("ttl", c_double),
         ("backing", c_char_p),
     )
 

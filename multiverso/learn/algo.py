@@ -237,6 +237,11 @@ class ServerOptimizer:
     #: The given options, and for the others the defaults of this module.
     options: dict[str, float]
 
+    @property
+    def compensates_delays(self) -> bool:
+        """Whether the server notes what each worker receives, for which it must be on one node."""
+        return self.updater.startswith("dcasgd")
+
     def keras_twin(self) -> Any:
         """Return the equivalent optimizer of Keras with the same options.
 
@@ -245,7 +250,7 @@ class ServerOptimizer:
         import keras
 
         options: dict[str, Any] = {**self.options}
-        if self.updater.startswith("dcasgd"):
+        if self.compensates_delays:
             options = {"learning_rate": options["learning_rate"]}
         if self.updater == "nesterov":
             options["nesterov"] = True

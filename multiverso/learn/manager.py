@@ -189,6 +189,7 @@ class MPIManager:
                     places.writable_folder(self.checkpoint, "checkpoint")
                 if self.profile is not None and is_master:
                     places.writable_file(self.profile, "profile")
+            require_place(self.algo, self.synchronous, session.num_nodes)
             if len(self.train_list) < num_workers:
                 raise InputError(
                     f"expected a file or more for each of the {num_workers} workers, received "
@@ -222,6 +223,20 @@ class MPIManager:
         self.outcome = master.end(totals_of_ranks)
         self.model = master.replica.model
         return self.outcome.metrics
+
+
+def require_place(algo: Algo, synchronous: bool, num_nodes: int) -> None:
+    """Raise InputError if the server cannot run the optimizer in such a session."""
+    optimizer = algo.optimizer
+    if algo.elastic or optimizer is None or not optimizer.compensates_delays:
+        return
+    if num_nodes == 1 and not synchronous:
+        return
+    place = "lock-step" if synchronous else f"{num_nodes} nodes"
+    raise InputError(
+        f"optimizer: expected asynchronous workers on one node for {optimizer.updater!r}, received "
+        f"{place}; use 'sgd' or 'adam'"
+    )
 
 
 def files_of_worker(files: list[str], worker: int, num_workers: int) -> list[str]:

@@ -6,7 +6,6 @@ of a running session to another process.
 
 from multiverso.tables._array_table import ArrayTable
 from multiverso.tables._background import Future
-from multiverso.tables._changes import Changes
 from multiverso.tables._hash_table import HashTable
 from multiverso.tables._ids import hash_keys
 from multiverso.tables._live_table import LiveTable
@@ -18,7 +17,6 @@ from multiverso.tables._view import Cut, View, attach
 __all__ = [
     "ArrayTable",
     "ArrayTableHandler",
-    "Changes",
     "Cut",
     "Future",
     "HashTable",

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multiverso import _session, initializers
 from multiverso._native import capi
-from multiverso._native.arguments import choice, finite, flag, integer
+from multiverso._native.arguments import choice, flag, integer
 from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
@@ -60,8 +60,6 @@ class HashTable(KeyCalls):
         A key gets a row at its `admit`-th get; 1 by default, at most 255. Earlier gets return the
         initial values, and adds to a key without a row have no effect. The counts are estimates,
         which are rarely too large, and old gets count less.
-    ttl : float, optional
-        A key that has not been used for so many seconds loses its row; accurate to 1/8 s.
     initializer : Initializer, optional
         The former name of `init_value`.
     dtype, updater, name, max_bytes, backing, numa, wire, **options : optional
@@ -70,8 +68,8 @@ class HashTable(KeyCalls):
     Raises
     ------
     TypeError, ValueError, MismatchError, MemoryError, StateError
-        As for `ArrayTable`. In sync mode, `evict`, `admit` and `ttl` are a `ValueError`,
-        because they depend on the order of the workers' calls.
+        As for `ArrayTable`. In sync mode, `evict` and `admit` are a `ValueError`, because they
+        depend on the order of the workers' calls.
     OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTable`.
 
@@ -103,7 +101,6 @@ class HashTable(KeyCalls):
         updater: UpdaterName = "add",
         evict: str | None = None,
         admit: int | None = None,
-        ttl: float | None = None,
         initializer: Initializer | None = None,
         name: str | None = None,
         max_bytes: int | None = None,
@@ -127,10 +124,6 @@ class HashTable(KeyCalls):
             if evict is not None:
                 raw.evict = _EVICT[choice(evict, "evict", _EVICT)]
             raw.admit = 0 if admit is None else integer(admit, "admit", 1)
-            raw.ttl = 0.0 if ttl is None else finite(ttl, "ttl")
-            if ttl is not None and raw.ttl <= 0:
-                msg = f"ttl: expected more than 0 seconds, received {ttl}"
-                raise ValueError(msg)
             if init_value is not None and initializer is not None:
                 msg = "initializer: expected None with init_value, received both"
                 raise TypeError(msg)

@@ -13,15 +13,15 @@ from multiverso import _session, api
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
-from multiverso.tables._changes import CELL, Changes
 from multiverso.tables._ids import as_ids
 from multiverso.tables._table import Table
 
 _run: Final = checked.MV_TableRun
 _ROWS_PER_STRIPE: Final = 512
-
-#: What to use instead of former methods.
-_FORMER: Final = {
+#: What to use instead of calls that there are not.
+_INSTEAD: Final = {
+    "changes": "publish the table with mv.publish(to=FOLDER), and read what has changed with "
+    "changed and removed of mv.follow(FOLDER)",
     "to_parquet": "write what items() yields with pyarrow, as the section on keys of "
     "docs/embeddings.md shows",
 }
@@ -33,15 +33,6 @@ class KeyCalls(Table):
     __slots__ = ("_num_col",)
     _num_col: int
 
-    if not TYPE_CHECKING:  # A class with __getattr__ has all names for a type checker.
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what to use instead of a former method."""
-            advice = f": {_FORMER[name]}" if name in _FORMER else ""
-            msg = f"{type(self).__name__!r} object has no attribute {name!r}{advice}"
-            raise AttributeError(msg, name=name, obj=self)
-
-    @property
     def num_col(self) -> int:
         """The number of columns."""
         return self._num_col
@@ -109,8 +100,8 @@ class KeyCalls(Table):
         dict
             The keys with a row now (``keys``), and since the table was created: keys of gets with a
             row (``hits``) and without (``misses``), keys that got a row (``admissions``), keys of
-            gets that were left without one (``rejections``), ``evictions``, ``expirations`` and
-            ``removals``. With `backing`, also ``pages_read`` and ``pages_written``, as of the other
+            gets that were left without one (``rejections``), ``evictions`` and ``removals``. With
+            `backing`, also ``pages_read`` and ``pages_written``, as of the other
             tables: `ArrayTable.stats`.
 
         """
@@ -139,24 +130,24 @@ class KeyCalls(Table):
             As for `get`.
 
         """
-        for _, cells in self._cells(chunk):
-            keys = cells["key"][cells["is_used"] != 0]
+        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
+        num_row = self._description().num_row
+        for first in range(0, num_row, step):
+            rows = np.arange(first, min(first + step, num_row))
+            cells = np.empty((len(rows), 2), np.int64)  # the key of each row, and 0 for none
+            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
+            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, cells.size, 0)
+            keys = cells[cells[:, 1] != 0, 0]
             # In sync mode all workers make equally many gets.
             values = self.get(keys, insert=False)
             for i in range(0, len(keys), chunk):
                 yield keys[i : i + chunk], values[i : i + chunk]
 
-    def changes(self) -> Changes:
-        """Return an object that reads what changes in the table, for a copy of it elsewhere."""
-        return Changes(self)
+    if not TYPE_CHECKING:  # A type checker would find no wrong name.
 
-    def _cells(self, chunk: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the first row of parts of the table, and the cells of their rows."""
-        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
-        num_row = self._description().num_row
-        for first in range(0, num_row, step):
-            rows = np.arange(first, min(first + step, num_row))
-            cells = np.empty(len(rows), CELL)
-            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
-            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, 2 * len(rows), 0)
-            yield first, cells
+        def __getattr__(self, name: str) -> Any:
+            """Say what to use instead of a call that there is not."""
+            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _INSTEAD:
+                msg += f": {_INSTEAD[name]}"
+            raise AttributeError(msg, name=name, obj=self)

@@ -13,7 +13,6 @@ from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import checked, complete, lib
 from multiverso._native.node_calls import read_description
 from multiverso.errors import StateError
-from multiverso.tables._changes import CELL
 from multiverso.tables._ids import as_ids
 
 _FLOAT32: Final = np.dtype("float32")
@@ -152,8 +151,6 @@ class LiveTable:
         self, version: int, operation: bytes, ids: NDArray[np.int64] | None, out: NDArray[Any]
     ) -> bool:
         """Read into `out`; return False if the version is not complete any more."""
-        # The library counts in elements of a table, or in numbers.
-        count = out.nbytes // 8 if out.dtype == CELL else out.size
         status = lib.MV_ReaderRun(
             self._handle,
             self._id,
@@ -162,7 +159,7 @@ class LiveTable:
             None if ids is None else arrays.address(ids),
             0 if ids is None else len(ids),
             arrays.address(out),
-            count,
+            out.size,
         )
         if status == capi.MV_OUTDATED:
             return False
@@ -215,10 +212,10 @@ class LiveTable:
         keys = [np.empty(0, np.int64)]
         for first in self.rows[::_CHUNK]:
             ids = np.arange(first, min(first + _CHUNK, self.rows.stop))
-            cells = np.empty(len(ids), CELL)
+            cells = np.empty((len(ids), 2), np.int64)  # the key of each row, and 0 for none
             if not self._run(version, b"cells", ids, cells):
                 return None
-            keys.append(cells["key"][cells["is_used"] != 0])
+            keys.append(cells[cells[:, 1] != 0, 0])
         found = np.concatenate(keys)
         rows = np.empty((len(found), self._num_col), self.dtype)
         return (found, rows) if self._run(version, b"get_keys", found, rows) else None

@@ -82,8 +82,9 @@ class TableOptions(UpdaterOptions, total=False):
         How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
         "adagrad", "rmsprop", "adadelta", "adam", "adamw", "amsgrad", "rowwise_adagrad",
         "rowwise_adam", "dcasgd", "dcasgda" and "ftrl" make one step of that optimizer, with the
-        delta as the gradient; the row-wise ones are for rows. "easgd" makes
-        ``w += elastic_force * (delta - w)``, with the worker's own parameters as the delta.
+        delta as the gradient; the row-wise ones are for rows, and "dcasgd" and "dcasgda" for arrays
+        in async mode on one node. "easgd" makes ``w += elastic_force * (delta - w)``, with the
+        worker's own parameters as the delta.
         In matrices and hash tables, the updaters keep their state per element, and "adam" counts
         the updates of each row, so that an add to some rows has no effect on the others.
         docs/updaters.md has the formulas and their sources. All but "add" require floating-point

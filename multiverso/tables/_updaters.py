@@ -39,13 +39,15 @@ _ALIASES: Final = {
     "initializer": "init_value",
 }
 
-#: What to write in place of options of other libraries that no updater has.
+#: What to write in place of options that no updater has.
 _INSTEAD: Final = {
     **dict.fromkeys(
         ("lr_decay", "decay"), "change the rate with table.set_option(learning_rate=...)"
     ),
     "amsgrad": "write updater='amsgrad'",
     "nesterov": "write updater='nesterov'",
+    "ttl": "keys do not expire: remove them with table.remove, or let others take their rows with "
+    "evict='lru'",
 }
 
 #: The code of each updater by name, and the MV_HYPER_ index of each of the updater's options. The

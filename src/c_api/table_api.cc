@@ -53,9 +53,8 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
   }
   if (flags != 0) {
     MV_RETURN_IF_NOT_OK(CheckFlags(request.kind, flags));
-    if (flags == MV_PEEK) {
-      request.worker = Request::kNoWorker;
-    } else if (!table->EveryGetIsCollective()) {
+    request.is_peek = flags == MV_PEEK;
+    if (!request.is_peek && !table->EveryGetIsCollective()) {
       return RunCollectiveGet(entry, request, count);
     }
   }
@@ -67,7 +66,7 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
       [&](Progress* progress, const WaitLimit& limit) {
         return table->Run(request, progress, limit);
       },
-      flags == MV_PEEK);
+      request.is_peek);
 }
 
 int32_t RunRequest(MV_Table handle, const Request& request, int64_t count, int32_t flags = 0) {

@@ -51,7 +51,7 @@ Status RunCollectiveGet(TableEntry* entry, const Request& get, int64_t count);
 
 // Runs `body`, a Status(Progress*, const WaitLimit&), which makes a call of kind `kind` that
 // Table::Check has accepted. A call that need not wait reads no clock and allocates no memory. No
-// other worker waits for a peek (Request::IsPeek).
+// other worker waits for a peek (Request::is_peek).
 template <class Body>
 Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Body& body,
                     bool is_peek = false) {

@@ -39,7 +39,6 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.keys.capacity = options->capacity;
   spec.keys.evict = options->evict;
   spec.keys.admit = options->admit;
-  spec.keys.ttl = options->ttl;
   if (options->name != nullptr) {
     const size_t length = std::strlen(options->name);
     if (length >= sizeof(spec.name)) {

@@ -111,7 +111,7 @@ Status Rounds::AddGet(const Request& request, Progress* progress, const WaitLimi
 
 Status Rounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   constexpr char kCall[] = "get";
-  if (request.IsPeek() || clocks_->i_have_finished()) return GetComplete(request, limit);
+  if (request.is_peek || clocks_->i_have_finished()) return GetComplete(request, limit);
   if (progress->phase == kEnter) {
     MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
     progress->phase = kRead;

@@ -55,7 +55,7 @@ class Rounds final : public Consistency {
   // Runs an add_get or an exchange.
   Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
-  // Returns the parameters after the last complete round, for a peek (Request::IsPeek), and for a
+  // Returns the parameters after the last complete round, for a peek (Request::is_peek), and for a
   // worker that has finished.
   Status GetComplete(const Request& request, const WaitLimit& limit);
   // Finds a buffer for the delta: one that receives copies, or the one in which the delta is.

@@ -89,7 +89,7 @@ struct TableLabel {
   int64_t capacity;  // of a hash table, or 0
   char name[64];
   // Of a hash table: what has happened to the keys of this node (KeyCounts).
-  static constexpr int kKeyCounts = 8;
+  static constexpr int kKeyCounts = 7;
   std::atomic<int64_t> key_counts[kKeyCounts];
 };
 

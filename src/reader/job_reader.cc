@@ -115,7 +115,7 @@ std::shared_ptr<JobReader::TableView> JobReader::Open(const std::string& path) c
       !header.published_spec.Check().ok()) {
     return nullptr;
   }
-  const ShardUser user{0, this, Request::kNoWorker, /*is_reader=*/true};
+  const ShardUser user{0, this, /*worker=*/-1, /*is_reader=*/true};
   const bool is_whole = header.rows.count() == header.spec.num_row;
   // In sync mode, only complete rounds may be read.
   if (is_whole && !control_->options.mode.sums_in_rounds()) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/folder.h"
 
@@ -141,10 +142,16 @@ Status Loading::RestoreKeysOfTables(const WaitLimit& limit) {
   for (size_t i = 0; i < tables().size(); ++i) {
     Table* const table = tables()[i].get();
     if (!table->spec().is_hash()) continue;
+    bool had_ages = false;
     const Status restored =
         RestoreKeys(table, reader_->manifest().tables[saved_indices_[i]], RowsToLoad(*table),
-                    ReaderOf(i, limit), &restored_[i], limit);
+                    ReaderOf(i, limit), &restored_[i], &had_ages, limit);
     if (!restored.ok()) return restored.In(checkpoint_path_);
+    if (had_ages && is_master()) {
+      LogWarning(StrCat(checkpoint_path_, ": the keys of table '", table->spec().name,
+                        "' had an expiry (ttl) and are loaded without it: remove those that are "
+                        "not needed with table.remove"));
+    }
   }
   return Status::Ok();
 }

@@ -190,7 +190,7 @@ Status Saving::ListSections(const WaitLimit& limit) {
       changed = {rows};
     }
     // The uses of keys count as no changes, but decide which keys stay.
-    const bool saves_all_keys = record.is_hash() && table->spec().keys.may_remove();
+    const bool saves_all_keys = table->spec().keys.evict != 0;
     int64_t next_row = rows.first;
     for (const RowRange& range : changed) {
       if (saves_all_keys) AddSections(i, record, RowRange{next_row, range.first}, steps, false);

@@ -189,13 +189,14 @@ Status ClearKeys(Table* table, RowRange rows, const WaitLimit& limit) {
 }
 
 Status RestoreKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
-                   std::vector<RestoredRow>* restored, const WaitLimit& limit) {
+                   std::vector<RestoredRow>* restored, bool* had_ages, const WaitLimit& limit) {
   const int64_t stripes = table->spec().key_stripes();
   return read(kKeysArea, SavedRowsNear(*table, saved, rows),
               [&](int64_t first, int64_t count, const char* data) -> Status {
                 for (int64_t i = 0; i < count; ++i) {
                   KeyIndex::SavedCell cell;
                   std::memcpy(&cell, data + i * kKeyBytes, sizeof(cell));
+                  *had_ages |= cell.age != 0;
                   const int64_t stripe_row = StripeOfKey(cell.key, stripes) * kRowsPerStripeOfKeys;
                   if (stripe_row < rows.first || stripe_row >= rows.end) continue;
                   MV_ASSIGN_OR_RETURN(const int64_t row,

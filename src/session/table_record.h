@@ -56,9 +56,9 @@ struct RestoredRow {
 // of the node. The first one removes all keys.
 Status ClearKeys(Table* table, RowRange rows, const WaitLimit& limit);
 // Gives rows to the saved keys that belong into these stripes, and appends them to *restored. In a
-// full table, later keys take the rows of earlier ones.
+// full table, later keys take the rows of earlier ones. Sets *had_ages if saved keys could expire.
 Status RestoreKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
-                   std::vector<RestoredRow>* restored, const WaitLimit& limit);
+                   std::vector<RestoredRow>* restored, bool* had_ages, const WaitLimit& limit);
 // Loads the values and the state of the restored keys that have kept their rows.
 Status LoadRowsOfKeys(Table* table, const SavedTable& saved, RowRange rows, const ReadArea& read,
                       std::vector<RestoredRow> restored, const WaitLimit& limit);

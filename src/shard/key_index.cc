@@ -1,23 +1,15 @@
 #include "shard/key_index.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
 
 #include "base/checked.h"
-#include "base/clock.h"
 
 namespace multiverso {
 namespace {
 
-uint32_t MachineTicks() {
-  // All processes of a node read the same clock.
-  using Ticks =
-      std::chrono::duration<int64_t, std::ratio<1, static_cast<int>(KeyIndex::kTicksPerSecond)>>;
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint32_t>(std::chrono::duration_cast<Ticks>(now).count());
-}
+constexpr auto kCounter = static_cast<int64_t>(sizeof(uint32_t));
 
 // Changes a counter that only the holder of a lock changes.
 void Change(std::atomic<uint16_t>* counter, int by) {
@@ -44,12 +36,10 @@ int64_t KeyIndex::StripesFor(int64_t capacity, int64_t parts) {
 
 std::vector<RowArea> ArraysOfKeys(int64_t stripes) {
   constexpr int64_t kRows = KeyIndex::kRowsPerStripe;
-  constexpr auto kCounter = static_cast<int64_t>(sizeof(uint32_t));
   std::vector<RowArea> areas;
   int64_t offset = KeyIndex::kHeaderBytes;
   for (const int64_t bytes : {KeyIndex::kBucketsPerStripe * KeyIndex::kBucketBytes,
-                              kRows * static_cast<int64_t>(sizeof(int64_t)), kRows * kCounter,
-                              kRows * kCounter, kRows * kCounter}) {
+                              kRows * static_cast<int64_t>(sizeof(int64_t)), kRows * kCounter}) {
     areas.push_back({offset, bytes});
     offset += stripes * bytes;
   }
@@ -58,11 +48,8 @@ std::vector<RowArea> ArraysOfKeys(int64_t stripes) {
 
 int64_t BytesOfKeys(int64_t stripes, const KeyPolicy& policy) {
   const RowArea last = ArraysOfKeys(stripes).back();
-  const int64_t counters =
-      policy.admit > 1
-          ? stripes * (KeyIndex::kCountersPerStripe + static_cast<int64_t>(sizeof(uint32_t)))
-          : 0;
-  return last.offset + stripes * last.bytes_each + counters;
+  const int64_t counters = policy.admit > 1 ? KeyIndex::kCountersPerStripe + kCounter : 0;
+  return last.offset + stripes * (last.bytes_each + kCounter + counters);
 }
 
 KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t table_stripes,
@@ -71,19 +58,17 @@ KeyIndex::KeyIndex(char* memory, int64_t stripes, int64_t first_stripe, int64_t 
       first_stripe_(first_stripe),
       table_stripes_(table_stripes),
       policy_(policy),
-      ttl_ticks_(static_cast<int32_t>(std::min(policy.ttl * kTicksPerSecond, 2147483647.0))),
       rows_(rows),
       header_(reinterpret_cast<Header*>(memory)),
       buckets_(reinterpret_cast<Bucket*>(memory + kHeaderBytes)),
       keys_(reinterpret_cast<std::atomic<int64_t>*>(buckets_ + stripes * kBucketsPerStripe)),
-      changes_(reinterpret_cast<std::atomic<uint32_t>*>(keys_ + stripes * kRowsPerStripe)),
-      uses_(changes_ + stripes * kRowsPerStripe),
-      times_(uses_ + stripes * kRowsPerStripe),
-      counters_(reinterpret_cast<uint8_t*>(times_ + stripes * kRowsPerStripe)),
+      uses_(reinterpret_cast<std::atomic<uint32_t>*>(keys_ + stripes * kRowsPerStripe)),
+      taken_(reinterpret_cast<uint32_t*>(uses_ + stripes * kRowsPerStripe)),
+      counters_(reinterpret_cast<uint8_t*>(taken_ + stripes)),
       counted_gets_(reinterpret_cast<uint32_t*>(counters_ + stripes * kCountersPerStripe)) {}
 
 void KeyIndex::CopyStripeTo(int64_t stripe, char* memory) const {
-  constexpr size_t kCopied = 3;  // the buckets, the keys and the changes
+  constexpr size_t kCopied = 2;  // the buckets and the keys
   const char* const from = reinterpret_cast<const char*>(header_);
   std::vector<RowArea> arrays = ArraysOfKeys(stripes_);
   arrays.resize(kCopied);
@@ -93,20 +78,17 @@ void KeyIndex::CopyStripeTo(int64_t stripe, char* memory) const {
   }
 }
 
-uint32_t KeyIndex::TicksNow() const {
-  return (MachineTicks() + header_->ticks_ahead.load(std::memory_order_relaxed)) | 1U;
-}
-
-void KeyIndex::ContinueFrom(uint32_t ticks) { header_->ticks_ahead.store(ticks - MachineTicks()); }
-
 int64_t KeyIndex::TakeRow(int64_t stripe, int64_t key, bool* is_reused) {
   const int64_t end = FirstRow(stripe) + kRowsPerStripe;
   const int64_t row = rows_->NextUntouched(FirstRow(stripe), end);
   if (row == end) return kNone;
-  *is_reused = times_[row].load(std::memory_order_relaxed) != 0;
+  // The first free row is taken, so those that have been in use are the first of the stripe.
+  const auto taken = static_cast<uint32_t>(row - FirstRow(stripe) + 1);
+  *is_reused = taken <= taken_[stripe];
+  if (!*is_reused) taken_[stripe] = taken;
   keys_[row].store(key, std::memory_order_relaxed);
-  uses_[row].store(0, std::memory_order_relaxed);
-  times_[row].store(policy_.ttl > 0 ? TicksNow() : 1, std::memory_order_relaxed);
+  // Without evictions, uses are not counted, and take no memory.
+  if (policy_.evict != 0) uses_[row].store(0, std::memory_order_relaxed);
   return row;
 }
 
@@ -163,18 +145,14 @@ int64_t KeyIndex::VictimOf(int64_t stripe, int64_t start) const {
   // Old uses count less and less, or else keys that were popular once would stay for ever.
   const bool ages =
       policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent) && start % 16 == 0;
-  const bool may_expire = policy_.ttl > 0;
   int64_t victim = kNone;
   int64_t least = std::numeric_limits<int64_t>::max();
   int candidates = 0;
   const auto consider = [&](int64_t row) MV_ALWAYS_INLINE {
     std::atomic<uint32_t>& uses = uses_[row];
     if (ages) uses.store(uses.load(std::memory_order_relaxed) / 2, std::memory_order_relaxed);
-    const bool is_expired = may_expire && IsExpired(row);
-    if (!is_expired && policy_.evict == 0) return;
     ++candidates;
-    const int64_t value = is_expired ? std::numeric_limits<int64_t>::min()
-                                     : value_of(uses.load(std::memory_order_relaxed));
+    const int64_t value = value_of(uses.load(std::memory_order_relaxed));
     if (value >= least) return;
     victim = row;
     least = value;
@@ -228,7 +206,7 @@ bool KeyIndex::Admit(int64_t stripe, int64_t key) {
 }
 
 uint32_t KeyIndex::BeginCall() const {
-  if (!policy_.may_remove()) return 0;
+  if (policy_.evict == 0) return 0;
   return header_->calls.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
@@ -257,21 +235,19 @@ KeyCounts KeyIndex::Counts() const {
 
 KeyIndex::RowOfKey KeyIndex::Describe(int64_t row) const {
   if (!rows_->IsTouched(row)) return RowOfKey();
-  return RowOfKey{KeyOf(row), changes_[row].load(std::memory_order_relaxed), 1};
+  return RowOfKey{KeyOf(row), 1};
 }
 
 KeyIndex::SavedCell KeyIndex::Save(int64_t row) const {
   SavedCell saved;
   saved.key = KeyOf(row);
   saved.uses = uses_[row].load(std::memory_order_relaxed);
-  const uint32_t time = times_[row].load(std::memory_order_relaxed);
-  saved.age = policy_.ttl > 0 ? TicksNow() - time : 0;
   return saved;
 }
 
 void KeyIndex::Restore(int64_t row, const SavedCell& saved) {
+  if (policy_.evict == 0) return;
   uses_[row].store(saved.uses, std::memory_order_relaxed);
-  times_[row].store((TicksNow() - saved.age) | 1U, std::memory_order_relaxed);
   if (policy_.evict != static_cast<int32_t>(Eviction::kLeastRecent)) return;
   // Later calls are more recent than the calls of the job that saved.
   uint32_t calls = header_->calls.load(std::memory_order_relaxed);

@@ -40,12 +40,9 @@ struct KeyPolicy {
   int64_t capacity = 0;  // keys in the whole table
   int32_t evict = 0;     // an Eviction
   int32_t admit = 0;     // the number of gets after which a key gets a row; 0 and 1: the first
-  double ttl = 0;        // seconds after its last use after which a key loses its row; 0: never
 
-  bool may_remove() const { return evict != 0 || ttl > 0; }
   bool operator==(const KeyPolicy& other) const {
-    return capacity == other.capacity && evict == other.evict && admit == other.admit &&
-           ttl == other.ttl;
+    return capacity == other.capacity && evict == other.evict && admit == other.admit;
   }
 };
 
@@ -59,7 +56,6 @@ struct KeyCounts {
   int64_t admissions = 0;  // keys that got a row
   int64_t rejections = 0;  // keys of gets that were left without a row
   int64_t evictions = 0;
-  int64_t expirations = 0;
   int64_t removals = 0;
 
   KeyCounts& operator+=(const KeyCounts& other);
@@ -75,19 +71,13 @@ class KeyIndex {
   struct SavedCell {
     int64_t key = 0;
     uint32_t uses = 0;  // kLeastRecent: when it was last used, in calls; kLeastFrequent: how often
-    uint32_t age = 0;   // since its last use, in ticks
+    uint32_t age = 0;   // 0, except in files of versions whose keys could expire
   };
   // What programs see of a row.
   struct RowOfKey {
     int64_t key = 0;
-    uint32_t changes = 0;  // another number after each change of the row
-    uint32_t is_used = 0;  // 0 if no key has the row
+    int64_t is_used = 0;  // 0 if no key has the row
   };
-  static constexpr double kTicksPerSecond = 16;
-  // Returns the time that uses of keys note. The clock of a table on a disk stands still between
-  // sessions: the next one calls ContinueFrom with the last time of the session before.
-  uint32_t TicksNow() const;
-  void ContinueFrom(uint32_t ticks);
 
   // Returns the stripes that a table of so many keys has, a multiple of `parts`.
   static int64_t StripesFor(int64_t capacity, int64_t parts);
@@ -117,9 +107,8 @@ class KeyIndex {
                  static_cast<int64_t>((hash & 0xFFFFFFFFU) * kBucketsPerStripe >> 32)};
   }
   int64_t StripeOf(int64_t key) const { return StripeOfKey(key, table_stripes_) - first_stripe_; }
-  // Returns what Find reads first, and what CountChange changes.
+  // Returns what Find reads first.
   const void* BucketOf(const Place& place) const { return BucketsOf(place.stripe) + place.home; }
-  std::atomic<uint32_t>* ChangesOf(int64_t row) const { return changes_ + row; }
   static constexpr int64_t kBucketBytes = 64;
   // Prefetches what VictimOf reads after the bits of the rows in use.
   MV_ALWAYS_INLINE void PrefetchVictims(int64_t stripe, int64_t start) const {
@@ -127,15 +116,10 @@ class KeyIndex {
     for (int i = 0; i < kMostCandidates; i += 16) MV_PREFETCH(uses + i, 1);
   }
   // Prefetches what changes if the row is given to another key.
-  MV_ALWAYS_INLINE void PrefetchRow(int64_t row) const {
-    MV_PREFETCH(keys_ + row, 1);
-    MV_PREFETCH(changes_ + row, 1);
-    MV_PREFETCH(times_ + row, 1);
-  }
+  MV_ALWAYS_INLINE void PrefetchRow(int64_t row) const { MV_PREFETCH(keys_ + row, 1); }
   // Prefetches what CountUse changes.
   MV_ALWAYS_INLINE void PrefetchUse(int64_t row) const {
-    if (policy_.may_remove()) MV_PREFETCH(uses_ + row, 1);
-    if (policy_.ttl > 0) MV_PREFETCH(times_ + row, 1);
+    if (policy_.evict != 0) MV_PREFETCH(uses_ + row, 1);
   }
   // Returns the row of a key in the shard, or kNone.
   int64_t Find(const Place& place, int64_t key) const {
@@ -153,22 +137,11 @@ class KeyIndex {
   int64_t Find(int64_t key) const { return Find(PlaceOf(key), key); }
   // Returns the key of a row that has been in use.
   int64_t KeyOf(int64_t row) const { return keys_[row].load(std::memory_order_relaxed); }
-  // Returns whether the key of the row has not been used for longer than the policy allows.
-  bool IsExpired(int64_t row) const {
-    if (policy_.ttl <= 0) return false;
-    // Signed, since another rank may have used the row after this rank has read the clock.
-    const uint32_t now = TicksNow();
-    return static_cast<int32_t>(now - times_[row].load(std::memory_order_relaxed)) > ttl_ticks_;
-  }
 
   // ---- Under the stripe's lock
   // Gives a key a row that is not in use, and returns the row, or kNone if all are. The caller
   // touches the row, with Link after it. Sets *is_reused if the row has been in use before.
   int64_t TakeRow(int64_t stripe, int64_t key, bool* is_reused);
-  void CountChange(int64_t row) const {
-    std::atomic<uint32_t>* const changes = ChangesOf(row);
-    changes->store(changes->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
   RowOfKey Describe(int64_t row) const;
   // Makes Find return the row, which has been touched.
   void Link(int64_t stripe, int64_t row);
@@ -191,7 +164,7 @@ class KeyIndex {
   // Begins a call, whose uses are more recent than those of earlier calls.
   uint32_t BeginCall() const;
   void CountUse(int64_t row, uint32_t call) const {
-    if (!policy_.may_remove()) return;
+    if (policy_.evict == 0) return;
     std::atomic<uint32_t>& uses = uses_[row];
     if (policy_.evict == static_cast<int32_t>(Eviction::kLeastFrequent)) {
       const uint32_t count = uses.load(std::memory_order_relaxed);
@@ -199,7 +172,6 @@ class KeyIndex {
     } else {
       uses.store(call, std::memory_order_relaxed);
     }
-    if (policy_.ttl > 0) times_[row].store(TicksNow(), std::memory_order_relaxed);
   }
   void Count(const KeyCounts& changes) const;
   KeyCounts Counts() const;
@@ -233,7 +205,6 @@ class KeyIndex {
   struct Header {
     std::atomic<int64_t> counts[KeyCounts::kFields];
     std::atomic<uint32_t> calls;
-    std::atomic<uint32_t> ticks_ahead;  // of the clock of this machine
   };
   static_assert(sizeof(Bucket) == kBucketBytes);
 
@@ -252,15 +223,13 @@ class KeyIndex {
   int64_t first_stripe_;
   int64_t table_stripes_;
   KeyPolicy policy_;
-  int32_t ttl_ticks_;
   const LazyRows* rows_;  // a row is in use if it has been touched
   Header* header_;
   std::atomic<int64_t>* published_ = nullptr;
   Bucket* buckets_;
   std::atomic<int64_t>* keys_;  // for each row, as the following
-  std::atomic<uint32_t>* changes_;
   std::atomic<uint32_t>* uses_;
-  std::atomic<uint32_t>* times_;  // of the last use, in ticks; odd ones only, 0 before the first
+  uint32_t* taken_;         // for each stripe, how many of its rows have ever been in use
   uint8_t* counters_;       // of gets of keys without rows, kCountersPerStripe for each stripe
   uint32_t* counted_gets_;  // for each stripe
 };

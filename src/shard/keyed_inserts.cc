@@ -61,7 +61,6 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
     }
     const int64_t key = key_at(i);
     int64_t row = found.At(i).row;
-    if (row >= 0 && keys_->IsExpired(row)) row = KeyIndex::kNone;
     if (!found.IsUnchanged(i)) MV_RETURN_IF_NOT_OK(FindRow(found.PlaceOf(i), key, &row, limit));
     if (rows != nullptr) (*rows)[static_cast<size_t>(i)] = {row, found.At(i).begun};
     if (row < 0) {
@@ -91,17 +90,10 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
     return InsertKeys(missing, &room, call, &counting.counts, limit);
   }
   const auto count_absent = [&] {
-    return std::count_if(missing.begin(), missing.end(), [&](int64_t key) {
-      return keys_->Find(key) < 0;  // an expired key has a row
-    });
+    return std::count_if(missing.begin(), missing.end(),
+                         [&](int64_t key) { return keys_->Find(key) < 0; });
   };
-  Status made = lazy()->MakeRoomForRows(count_absent, limit, &room);
-  if (made.code() == Code::kMemory && keys_->policy().ttl > 0) {
-    MV_RETURN_IF_NOT_OK(
-        DropRows(0, layout_.stripes(), /*expired_only=*/true, &counting.counts, limit));
-    made = lazy()->MakeRoomForRows(count_absent, limit, &room);
-  }
-  MV_RETURN_IF_NOT_OK(made);
+  MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows(count_absent, limit, &room));
   return InsertKeys(missing, &room, call, &counting.counts, limit);
 }
 
@@ -164,19 +156,15 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
       const uint32_t begun = storage_.lock(stripe)->BeginRead();
       const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
       int64_t row = keys_->Find(insertion.place, key);
-      if (row >= 0 && keys_->IsExpired(row)) {
-        DropRow(stripe, row, counts, freed);
-        row = KeyIndex::kNone;
-      }
       if (row >= 0) return Status::Ok();  // another rank has inserted it
       const bool has_room = *freed > 0 || room->left() > 0;
       bool is_reused = false;
       row = has_room ? keys_->TakeRow(stripe, key, &is_reused) : KeyIndex::kNone;
-      if (row < 0 && (evicts || keys_->policy().ttl > 0)) {
+      if (row < 0 && evicts) {
         const bool is_unchanged = StripeLock::MayRead(begun) && insertion.victim.begun == begun;
         const int64_t victim = is_unchanged ? insertion.victim.row : keys_->VictimOf(stripe, start);
         if (victim >= 0) {
-          DropRow(stripe, victim, counts, freed);
+          Evict(stripe, victim, counts, freed);
           row = keys_->TakeRow(stripe, key, &is_reused);
         }
       }
@@ -184,7 +172,6 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
         if (is_reused) values_.ClearState(row);
         (void)lazy()->Touch(row, key);
         keys_->Link(stripe, row);
-        keys_->CountChange(row);
         keys_->CountUse(row, call);
         ++counts->admissions;
         if (*freed > 0) {
@@ -232,39 +219,19 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
     const StripeGuard<kWriting> holding(storage_.lock(victim_stripe), *storage_.version());
     const int64_t victim = keys_->VictimOf(victim_stripe, start);
     if (victim < 0) continue;
-    DropRow(victim_stripe, victim, counts, freed);
+    Evict(victim_stripe, victim, counts, freed);
   }
 }
 
-void KeyedShard::DropRow(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* dropped) const {
-  if (keys_->IsExpired(row)) {
-    ++counts->expirations;
-  } else {
-    ++counts->evictions;
-  }
+void KeyedShard::Evict(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* freed) const {
+  DropRow(stripe, row);
+  ++counts->evictions;
+  ++*freed;
+}
+
+void KeyedShard::DropRow(int64_t stripe, int64_t row) const {
   keys_->Unlink(stripe, row);
   lazy()->Untouch(row);
-  ++*dropped;
-}
-
-Status KeyedShard::DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only,
-                            KeyCounts* counts, const WaitLimit& limit) const {
-  for (int64_t stripe = first_stripe; stripe < end_stripe; ++stripe) {
-    const int64_t end = layout_.end_row(stripe);
-    int64_t row = lazy()->NextTouched(layout_.first_row(stripe), end);
-    if (row == end) continue;
-    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
-    int64_t dropped = 0;
-    // Again, since another rank may have taken the row away before.
-    row = lazy()->NextTouched(row, end);
-    for (; row < end; row = lazy()->NextTouched(row + 1, end)) {
-      if (expired_only && !keys_->IsExpired(row)) continue;
-      DropRow(stripe, row, counts, &dropped);
-    }
-    lazy()->GiveBack(dropped);
-  }
-  return Status::Ok();
 }
 
 Status KeyedShard::RemoveKeys(const Request& request, Progress* progress,
@@ -277,8 +244,7 @@ Status KeyedShard::RemoveKeys(const Request& request, Progress* progress,
     const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
     const int64_t row = keys_->Find(key);
     if (row < 0) continue;
-    keys_->Unlink(stripe, row);
-    lazy()->Untouch(row);
+    DropRow(stripe, row);
     lazy()->GiveBack(1);
     ++counting.counts.removals;
   }
@@ -287,8 +253,22 @@ Status KeyedShard::RemoveKeys(const Request& request, Progress* progress,
 
 Status KeyedShard::ClearKeys(int64_t first_stripe, int64_t end_stripe,
                              const WaitLimit& limit) const {
-  KeyCounts not_counted;
-  return DropRows(first_stripe, end_stripe, /*expired_only=*/false, &not_counted, limit);
+  for (int64_t stripe = first_stripe; stripe < end_stripe; ++stripe) {
+    const int64_t end = layout_.end_row(stripe);
+    int64_t row = lazy()->NextTouched(layout_.first_row(stripe), end);
+    if (row == end) continue;
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+    int64_t dropped = 0;
+    // Again, since another rank may have taken the row away before.
+    row = lazy()->NextTouched(row, end);
+    for (; row < end; row = lazy()->NextTouched(row + 1, end)) {
+      DropRow(stripe, row);
+      ++dropped;
+    }
+    lazy()->GiveBack(dropped);
+  }
+  return Status::Ok();
 }
 
 Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/checked.h"
 #include "shard/prefetch.h"
 #include "shard/shard_rows.h"
 #include "shard/shard_stripes.h"
@@ -34,15 +33,12 @@ struct KeyedShard::PlacesOfKeys {
     // A key still has its row if nobody has changed the stripe since.
     const bool is_unchanged = !rows.empty() && rows[static_cast<size_t>(place)].begun == begun;
     if (is_unchanged && StripeLock::MayRead(begun)) return GuessAt(place);
-    const int64_t row = keys.Find(KeyAt(place));
-    return row >= 0 && keys.IsExpired(row) ? KeyIndex::kNone : row;
+    return keys.Find(KeyAt(place));
   }
   bool AreSame(int64_t a, int64_t b) const { return KeyAt(a) == KeyAt(b); }
   int64_t GuessAt(int64_t place) const {
     return rows.empty() ? KeyIndex::kNone : rows[static_cast<size_t>(place)].row;
   }
-  void CountChange(int64_t row) const { keys.CountChange(row); }
-  MV_ALWAYS_INLINE void Prefetch(int64_t row) const { MV_PREFETCH(keys.ChangesOf(row), 1); }
 };
 
 Status KeyedShard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
@@ -80,19 +76,12 @@ Status KeyedShard::Run(const Request& request, Progress* progress, const WaitLim
 
 void KeyedShard::Recover(int64_t stripe) const { keys_->Rebuild(stripe); }
 
-void KeyedShard::NoteChanges(int64_t first, int64_t count) const {
-  Shard::NoteChanges(first, count);
-  const int64_t end = DivideUp(first + count, columns_);
-  for (int64_t row = first / columns_; row < end; ++row) keys_->CountChange(row);
-}
-
 Status KeyedShard::GetKeys(const Request& request, Progress* progress, const WaitLimit& limit,
                            std::vector<int64_t>* missing) const {
-  const int worker = missing == nullptr ? Request::kNoWorker : WorkerOf(request);
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t out_bytes = columns_ * values_.value_bytes();
   const int64_t count = request.num_ids;
-  const bool may_read_unlocked = MayReadUnlocked(columns_, worker);
+  const bool may_read_unlocked = MayReadUnlocked(columns_);
   const uint32_t call = missing == nullptr ? 0 : keys_->BeginCall();
   auto* const out = static_cast<char*>(request.out);
   // Local copies, since the compiler must assume that writing to `out` changes the members.
@@ -119,8 +108,8 @@ Status KeyedShard::GetKeys(const Request& request, Progress* progress, const Wai
       int64_t i = progress->done;
       for (; may_read_unlocked && i < end; ++i) {
         const auto [row, begun] = found.At(i);
-        if (row < 0 || !StripeLock::MayRead(begun) || keys->IsExpired(row)) break;
-        values_.GetTouchedRow(row, out + i * out_bytes, Request::kNoWorker);
+        if (row < 0 || !StripeLock::MayRead(begun)) break;
+        values_.GetTouchedRow(row, out + i * out_bytes);
         if (!found.IsUnchanged(i)) break;
         if (missing != nullptr) keys->CountUse(row, call);
       }
@@ -130,8 +119,7 @@ Status KeyedShard::GetKeys(const Request& request, Progress* progress, const Wai
       int64_t row = KeyIndex::kNone;
       MV_RETURN_IF_NOT_OK(ReadStripe(place.stripe, may_read_unlocked, limit, [&] {
         row = keys->Find(place, ids[i]);
-        if (row >= 0 && keys->IsExpired(row)) row = KeyIndex::kNone;
-        if (row >= 0) values_.GetTouchedRow(row, out + i * out_bytes, worker);
+        if (row >= 0) values_.GetTouchedRow(row, out + i * out_bytes);
       }));
       ++progress->done;
       if (row < 0) CopyInitial(ids[i], out + i * out_bytes);
@@ -183,27 +171,13 @@ Status KeyedShard::ContinueFetch(const Request& request, Progress* progress, Key
     touch.num_ids = static_cast<int64_t>(fetch->admitted.size());
     MV_RETURN_IF_NOT_OK(GiveRowsToKeys(touch, RowOrder(), nullptr, &fetch->counted_uses, limit));
   }
-  if (!values_.NotesGetsOf(WorkerOf(request))) return Status::Ok();
-  // The updater notes the values of rows only.
-  for (; fetch->noted < fetch->missing.size(); ++fetch->noted) {
-    const int64_t i = fetch->missing[fetch->noted];
-    Request get = request;
-    get.row_ids += i;
-    get.num_ids = 1;
-    get.out = static_cast<char*>(request.out) + i * columns_ * values_.value_bytes();
-    std::vector<int64_t> still_missing;
-    Progress again;
-    MV_RETURN_IF_NOT_OK(GetKeys(get, &again, limit, &still_missing));
-  }
   return Status::Ok();
 }
 
 Status KeyedShard::FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
                            const WaitLimit& limit) const {
-  return ReadStripe(place.stripe, /*may_read_unlocked=*/true, limit, [&] {
-    *row = keys_->Find(place, key);
-    if (*row >= 0 && keys_->IsExpired(*row)) *row = KeyIndex::kNone;
-  });
+  return ReadStripe(place.stripe, /*may_read_unlocked=*/true, limit,
+                    [&] { *row = keys_->Find(place, key); });
 }
 
 Status KeyedShard::FindKeys(const Request& request, const WaitLimit& limit) const {

@@ -41,7 +41,6 @@ class KeyedShard final : public Shard {
   Result<int64_t> RestoreKey(const KeyIndex::SavedCell& cell, const WaitLimit& limit) const;
 
  protected:
-  void NoteChanges(int64_t first, int64_t count) const override;
   void Recover(int64_t stripe) const override;
 
  private:
@@ -82,11 +81,10 @@ class KeyedShard final : public Shard {
   void PrepareInsertions(const LazyRows::Room& room, std::vector<Insertion>* group) const;
   Status InsertKey(const Insertion& insertion, LazyRows::Room* room, int64_t* freed, uint32_t call,
                    KeyCounts* counts, const WaitLimit& limit) const;
-  // Takes the row of a key away, under the stripe's lock. *dropped counts the rows for GiveBack.
-  void DropRow(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* dropped) const;
-  // Takes the rows of the keys of some stripes away: of all keys, or of those that have expired.
-  Status DropRows(int64_t first_stripe, int64_t end_stripe, bool expired_only, KeyCounts* counts,
-                  const WaitLimit& limit) const;
+  // Takes the row of a key away, under the stripe's lock. The caller gives the room back.
+  void DropRow(int64_t stripe, int64_t row) const;
+  // Does so to make room for another key. *freed counts the rows for GiveBack.
+  void Evict(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* freed) const;
   Status RemoveKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
   Status FindKeys(const Request& request, const WaitLimit& limit) const;
   Status FindRow(const KeyIndex::Place& place, int64_t key, int64_t* row,
@@ -104,7 +102,6 @@ class KeyedShard final : public Shard {
     for (int64_t i = first; i < end; ++i) {
       const int64_t row = keys_->Find(key_at(i));
       if (row < 0) continue;
-      if (state) user_.disk->Expect(keys_->ChangesOf(row), sizeof(uint32_t));
       user_.disk->ExpectRow(row, state);
     }
   }

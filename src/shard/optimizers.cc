@@ -297,8 +297,7 @@ class EasgdOptimizer final : public Optimizer<T, 0> {
 // Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017,
 // algorithm 2 with a constant variance control (DC-ASGD-c), or one that is divided by the root of a
 // moving average of the squared gradients (DC-ASGD-a), which is the first slot. A slot per worker
-// holds the parameters that the worker received last. In sync mode there is no delay: a delta is
-// the sum of the workers' gradients for the same parameters, and the updater does what `sgd` does.
+// holds the parameters that the worker received last.
 template <class T, bool kIsAdaptive>
 class DcasgdOptimizer final : public Optimizer<T, kIsAdaptive ? 1 : 0> {
  public:
@@ -318,9 +317,7 @@ class DcasgdOptimizer final : public Optimizer<T, kIsAdaptive ? 1 : 0> {
 
   void Step(const Hyper& hyper, const Update& update) const override {
     const T rate = Rounded<T>(hyper, kLearningRate);
-    if (update.worker < 0) {
-      kernels::Descend(this->Weights(update), this->Delta(update), rate, update.count);
-    } else if constexpr (kIsAdaptive) {
+    if constexpr (kIsAdaptive) {
       const double rho = hyper.Get(kRho);
       kernels::CompensateAdaptively(this->Weights(update), Seen(update), this->Slot(update, 0),
                                     this->Delta(update), rate, Rounded<T>(hyper, kVarianceControl),

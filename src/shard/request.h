@@ -144,14 +144,9 @@ constexpr RequestKind RangeKindOf(RequestKind kind) {
 // the table.
 struct RequestFields {
   static constexpr int64_t kWholeShard = -1;
-  static constexpr int32_t kThisWorker = -2;
-  static constexpr int32_t kNoWorker = -1;
   static constexpr int64_t kLastVersion = int64_t{1} << 62;
 
   RequestKind kind = RequestKind::kGet;
-  // The worker that made the call; kThisWorker means the process that executes the request, and
-  // kNoWorker that no updater must take note of the get.
-  int32_t worker = kThisWorker;
   // The range of elements of kinds without ids. Of kSetHyper, `first` is the hyper-parameter.
   int64_t first = 0;
   int64_t count = kWholeShard;
@@ -183,10 +178,10 @@ struct Request : RequestFields {
   // request is for a range.
   const TensorList* tensors = nullptr;
   double scale = 1;  // of kExchange, by which deltas are multiplied before they are added
+  // Whether a get takes part in no round: it reads the values after the last complete one, and
+  // neither counts for this worker nor waits for another worker's call. No updater notes it.
+  bool is_peek = false;
 
-  // Returns whether a get takes part in no round: it reads the values after the last complete one,
-  // and neither counts for this worker nor waits for another worker's call.
-  bool IsPeek() const { return worker == kNoWorker && IsGet(kind); }
   // Returns whether the request is for a range of elements that is not the whole table.
   bool IsPart() const { return count != kWholeShard && !HasIds(kind); }
   // Returns the distance from the first element of a part to the end of its last.

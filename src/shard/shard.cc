@@ -19,10 +19,6 @@ Shard::Shard(ShardValues values, const ShardUser& user)
       storage_(values_.storage()),
       user_(user) {}
 
-int Shard::WorkerOf(const Request& request) const {
-  return request.worker == Request::kThisWorker ? user_.worker : request.worker;
-}
-
 std::string Shard::NameRows(int64_t stripe) const {
   return StrCat("rows ", first_row_ + layout_.first_row(stripe), " to ",
                 first_row_ + layout_.end_row(stripe) - 1);

@@ -45,7 +45,6 @@ struct KeyFetch {
   size_t counted = 0;            // of the missing keys, for admission
   std::vector<int64_t> admitted;
   int64_t counted_uses = 0;  // Progress::counted_uses of the admitted keys
-  size_t noted = 0;          // of the missing keys, whose values the updater notes again
 };
 
 // How far an operation has come: the number of stripes or row ids that are done.
@@ -110,8 +109,6 @@ class Shard : public RequestRunner {
   Status Touch(const Request& request, const WaitLimit& limit) const;
 
  protected:
-  // Returns the worker that made the call.
-  int WorkerOf(const Request& request) const;
   Status TakeStripe(int64_t stripe, const WaitLimit& limit) const;
   // Runs read(), which copies from a stripe, again and again until no writer interferes.
   Status ReadRepeatedly(int64_t stripe, const WaitLimit& limit,
@@ -125,13 +122,10 @@ class Shard : public RequestRunner {
   template <class Places>
   Status AddRows(const Request& request, Places places, Progress* progress,
                  const WaitLimit& limit) const;
-  // Returns whether a get of `count` elements may skip the lock.
-  bool MayReadUnlocked(int64_t count, int worker) const;
+  // Returns whether a read of `count` elements may skip the lock.
+  bool MayReadUnlocked(int64_t count) const;
 
-  // A KeyedShard does more in each of these:
-  // Notes a change of elements without the locks of their stripes.
-  virtual void NoteChanges(int64_t first, int64_t count) const;
-  // Makes a stripe consistent whose lock a dead rank held.
+  // Makes a stripe consistent whose lock a dead rank held. A KeyedShard does.
   virtual void Recover(int64_t /*stripe*/) const {}
 
   ShardValues values_;
@@ -158,8 +152,10 @@ class Shard : public RequestRunner {
   template <class RowAt>
   Status TouchRows(int64_t count, const RowAt& row_at, LazyRows::Room* room,
                    const WaitLimit& limit) const;
-  // Returns whether a request changes rows or, if the updater notes gets, the state of rows.
-  bool MustTouch(const Request& request) const;
+  // Returns whether the updater notes what a get of a range returns.
+  bool NotesGet(const Request& get) const;
+  // Notes a change of elements without the locks of their stripes.
+  void NoteChanges(int64_t first, int64_t count) const;
   Status CopyVersions(const Request& request, const WaitLimit& limit) const;
 };
 

@@ -14,7 +14,7 @@ namespace {
 // Returns a request for a range, of which no updater takes note.
 Request RangeOf(int64_t first, int64_t count) {
   Request range;
-  range.worker = Request::kNoWorker;
+  range.is_peek = true;
   range.first = first;
   range.count = count;
   return range;

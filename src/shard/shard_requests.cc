@@ -15,13 +15,13 @@ namespace {
 // The most bytes of an unlocked read, which stays small because a reader may have to repeat it.
 constexpr int64_t kMaxUnlockedBytes = int64_t{8} << 10;
 
-}  // namespace
-
-bool Shard::MustTouch(const Request& request) const {
-  if (request.kind == RequestKind::kSetHyper) return false;
-  return !ReturnsData(request.kind) || IsChange(request.kind) ||
-         (values_.NotesGetsOf(WorkerOf(request)) && ReturnsParameters(request.kind));
+// Returns whether a request changes rows.
+bool MustTouch(RequestKind kind) {
+  if (kind == RequestKind::kSetHyper) return false;
+  return !ReturnsData(kind) || IsChange(kind);
 }
+
+}  // namespace
 
 Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
   const LazyRows* const rows = lazy();
@@ -72,11 +72,10 @@ Status Shard::TouchRows(int64_t count, const RowAt& row_at, LazyRows::Room* room
 }
 
 Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimit& limit) const {
-  const int worker = WorkerOf(request);
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t out_bytes = columns_ * values_.value_bytes();
   const int64_t count = request.num_ids;
-  const bool may_read_unlocked = MayReadUnlocked(columns_, worker);
+  const bool may_read_unlocked = MayReadUnlocked(columns_);
   auto* const out = static_cast<char*>(request.out);
   // Local copies, since the compiler must assume that writing to `out` changes the members.
   const int64_t* const row_ids = request.row_ids;
@@ -111,11 +110,10 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
       }
       const int64_t stripe = layout.stripe_of(row_at(progress->done));
       if (may_read_unlocked || user_.is_reader) {
-        // The row is touched, and no updater notes the get.
         const int64_t i = progress->done;
         prefetch(i + kPrefetchDistance);
         MV_RETURN_IF_NOT_OK(ReadStripe(stripe, may_read_unlocked, limit, [&] {
-          values_.GetTouchedRow(row_at(i), out + i * out_bytes, Request::kNoWorker);
+          values_.GetTouchedRow(row_at(i), out + i * out_bytes);
         }));
         ++progress->done;
         continue;
@@ -127,7 +125,7 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
       do {
         const int64_t i = progress->done;
         prefetch(i + kPrefetchDistance);
-        values_.GetRow(row_at(i), out + i * out_bytes, worker);
+        values_.GetRow(row_at(i), out + i * out_bytes);
         ++progress->done;
       } while (progress->done < end && layout.stripe_of(row_at(progress->done)) == stripe);
     }
@@ -135,8 +133,12 @@ Status Shard::GetRows(const Request& request, Progress* progress, const WaitLimi
   return Status::Ok();
 }
 
-bool Shard::MayReadUnlocked(int64_t count, int worker) const {
-  return count * values_.value_bytes() <= kMaxUnlockedBytes && !values_.NotesGetsOf(worker);
+bool Shard::MayReadUnlocked(int64_t count) const {
+  return count * values_.value_bytes() <= kMaxUnlockedBytes;
+}
+
+bool Shard::NotesGet(const Request& request) const {
+  return values_.notes_gets() && !request.is_peek && user_.worker >= 0;
 }
 
 void Shard::NoteChanges(int64_t first, int64_t count) const {
@@ -180,16 +182,15 @@ void Shard::CopyUnlocked(const Request& request) const {
   if (!HasIds(request.kind)) return Copy(0, layout_.rows() * columns_, out);
   const int64_t out_bytes = columns_ * values_.value_bytes();
   for (int64_t i = 0; i < request.num_ids; ++i) {
-    values_.GetRow(request.row_ids[i] - first_row_, out + i * out_bytes, Request::kNoWorker);
+    values_.GetRow(request.row_ids[i] - first_row_, out + i * out_bytes);
   }
 }
 
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
   // A request that has begun has touched its rows.
-  if (lazy() != nullptr && progress->done == 0 && MustTouch(request)) {
+  if (lazy() != nullptr && progress->done == 0 && MustTouch(request.kind)) {
     MV_RETURN_IF_NOT_OK(Touch(request, limit));
   }
-  const int worker = WorkerOf(request);
   const int64_t value_bytes = values_.value_bytes();
   const auto* const delta = static_cast<const char*>(request.delta);
   auto* const out = ReturnsData(request.kind) ? static_cast<char*>(request.out) : nullptr;
@@ -197,17 +198,23 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   const RowOrder& order = request.order == nullptr ? order_of_list : *request.order;
   // `at` is an element of the shard, and `buffer_at` one of the request's buffers.
   switch (request.kind) {
-    case RequestKind::kGet:
-      return ForEachStripe<kReading>(
-          request, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
-            values_.Get(at, out + buffer_at * value_bytes, count, worker);
-          });
+    case RequestKind::kGet: {
+      const bool notes_get = NotesGet(request);
+      return ForEachStripe<kReading>(request, progress, limit,
+                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
+                                       char* const values = out + buffer_at * value_bytes;
+                                       values_.Copy(at, count, values);
+                                       if (notes_get)
+                                         values_.NoteGet(at, values, count, user_.worker);
+                                     });
+    }
     case RequestKind::kAdd:
     case RequestKind::kAddGet:
       return ForEachStripe<kWriting>(
           request, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
             const int64_t offset = buffer_at * value_bytes;
-            values_.Add(at, delta + offset, out == nullptr ? nullptr : out + offset, count, worker);
+            values_.Add(at, delta + offset, out == nullptr ? nullptr : out + offset, count,
+                        user_.worker);
           });
     case RequestKind::kStore:
       return ForEachStripe<kWriting>(request, progress, limit,

@@ -25,8 +25,6 @@ struct Shard::PlacesOfRows {
   int64_t StripeAt(int64_t place) const { return layout.stripe_of(RowAt(place)); }
   bool AreSame(int64_t a, int64_t b) const { return RowAt(a) == RowAt(b); }
   int64_t GuessAt(int64_t place) const { return RowAt(place); }
-  void CountChange(int64_t /*row*/) const {}
-  MV_ALWAYS_INLINE void Prefetch(int64_t /*row*/) const {}
   void Take(const StripeLock& /*lock*/) {}
 };
 
@@ -36,7 +34,6 @@ Status Shard::AddRows(const Request& request, Places places, Progress* progress,
   const RowOrder& order = places.order;
   const bool sums =
       request.order != nullptr && updater().duplicates(*hyper()) == Updater::Duplicates::kSummed;
-  const int worker = WorkerOf(request);
   const int64_t delta_bytes = columns_ * values_.value_bytes();
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t slots = storage_.state_slots();
@@ -49,7 +46,6 @@ Status Shard::AddRows(const Request& request, Places places, Progress* progress,
     if (place >= count) return;
     const int64_t row = places.GuessAt(place);
     if (row < 0) return;
-    places.Prefetch(row);
     MV_PREFETCH(storage_.lock(layout_.stripe_of(row)), 1);
     Prefetch<true>(storage_.parameters() + row * row_bytes, row_bytes);
     for (int64_t slot = 0; slot < slots; ++slot) {
@@ -93,8 +89,7 @@ Status Shard::AddRows(const Request& request, Places places, Progress* progress,
         }
         progress->done = place;
         if (row < 0) continue;
-        places.CountChange(row);
-        values_.AddRow(row, delta, worker, &rates);
+        values_.AddRow(row, delta, &rates);
         (void)MV_FAILPOINT("shard.write_row");
       } while (progress->done < end && places.StripeAt(progress->done) == stripe);
     }

@@ -77,7 +77,7 @@ Status Shard::ForEachStripe(const Request& range, Progress* progress, const Wait
     };
     if (kUse == kReading) {
       const int64_t read = width == 0 ? count : DivideUp(count, columns_) * width;
-      const bool may_read_unlocked = MayReadUnlocked(read, WorkerOf(range));
+      const bool may_read_unlocked = MayReadUnlocked(read) && !NotesGet(range);
       MV_RETURN_IF_NOT_OK(ReadStripe(stripe, may_read_unlocked, limit, work));
       continue;
     }

@@ -38,7 +38,9 @@ int64_t ShardValues::NumberOf(int64_t first) const {
 }
 
 void ShardValues::NoteGet(int64_t first, const void* values, int64_t count, int worker) const {
-  updater_->NoteGet(UpdateAt(first, nullptr, nullptr, count, worker), values);
+  Update update = UpdateAt(first, nullptr, nullptr, count);
+  update.worker = worker;
+  updater_->NoteGet(update, values);
 }
 
 void ShardValues::ApplyHalfStep(int64_t first, const Update& update) const {
@@ -91,7 +93,7 @@ void ShardValues::Exchange(const Request& exchange, int64_t first, int64_t count
   char* const last = static_cast<char*>(exchange.out) + element * value_bytes_;
   exchange.tensors->ForEachPart(element, count, [&](void* part, int64_t done, int64_t elements) {
     char* const part_last = last + done * value_bytes_;
-    const Update update = UpdateAt(first + done, part_last, part_last, elements, worker);
+    const Update update = UpdateAt(first + done, part_last, part_last, elements);
     if (!is_half_ && !is_scaled && updater_->Exchange(hyper, update, part)) return;
     updater_->TakeDelta(part, part_last, part_last, elements);
     if (is_scaled) Scale(ValueType(dtype_), part_last, elements, exchange.scale);
@@ -133,7 +135,7 @@ void ShardValues::CopyConverted(int64_t first, int64_t count, void* out) const {
 
 void ShardValues::Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
                         char* scratch) const {
-  Update update = UpdateAt(first, delta, nullptr, count, Request::kNoWorker);
+  Update update = UpdateAt(first, delta, nullptr, count);
   update.terms = terms;
   if (is_half_) {
     update.out = out;
@@ -150,7 +152,7 @@ void ShardValues::Apply(int64_t first, const void* delta, int64_t terms, void* o
 
 bool ShardValues::ApplySum(int64_t first, const void* a, const void* b, void* out,
                            int64_t count) const {
-  return !is_half_ && updater_->ApplySum(UpdateAt(first, a, out, count, Request::kNoWorker), b);
+  return !is_half_ && updater_->ApplySum(UpdateAt(first, a, out, count), b);
 }
 
 void ShardValues::CopyInitial(int64_t id, char* out) const {

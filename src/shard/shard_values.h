@@ -46,23 +46,23 @@ class ShardValues {
   bool counts_steps() const { return counts_steps_; }
   // Returns whether updates are counted for each row.
   bool has_step_per_row() const { return has_step_per_row_; }
+  // Returns whether the updater notes gets.
+  bool notes_gets() const { return notes_gets_; }
   // Returns whether the update of a run of elements may be made in parts.
   bool MaySplitRuns() const { return !counts_steps_ && storage_.row_state_bytes() == 0; }
-  // Returns whether a get by `worker` changes the state, since the updater notes it.
-  bool NotesGetsOf(int worker) const { return worker >= 0 && notes_gets_; }
 
-  // ---- The operations of a worker, which may be Request::kNoWorker
-  void Get(int64_t first, void* out, int64_t count, int worker) const;
-  // Gets a row, which has been touched if the updater notes the get.
-  void GetRow(int64_t row, char* out, int worker) const {
+  // ---- The operations of a worker
+  void GetRow(int64_t row, char* out) const {
     if (lazy_ != nullptr && !lazy_->IsTouched(row)) return CopyInitial(first_row_ + row, out);
-    GetTouchedRow(row, out, worker);
+    GetTouchedRow(row, out);
   }
-  void GetTouchedRow(int64_t row, char* out, int worker) const;
+  void GetTouchedRow(int64_t row, char* out) const;
+  // Tells an updater that notes gets that the worker has received `values`.
+  void NoteGet(int64_t first, const void* values, int64_t count, int worker) const;
   // `out`, unless null, gets the new parameters.
   void Add(int64_t first, const void* delta, void* out, int64_t count, int worker) const;
   // Adds to a row. The call has computed `rates`.
-  void AddRow(int64_t row, const void* delta, int worker, StepRates* rates) const;
+  void AddRow(int64_t row, const void* delta, StepRates* rates) const;
   void Store(int64_t first, const void* values, int64_t count) const;
   // Runs an exchange for a part of its range.
   void Exchange(const Request& exchange, int64_t first, int64_t count, int worker) const;
@@ -98,10 +98,8 @@ class ShardValues {
   void CopyConverted(int64_t first, int64_t count, void* out) const;
   // Returns the number of an element for stochastic rounding.
   int64_t NumberOf(int64_t first) const;
-  // For NotesGetsOf(worker): tells the updater that the worker has received `values`.
-  void NoteGet(int64_t first, const void* values, int64_t count, int worker) const;
   // Returns an update; without weights if they are 16 bits.
-  Update UpdateAt(int64_t first, const void* delta, void* out, int64_t count, int worker) const;
+  Update UpdateAt(int64_t first, const void* delta, void* out, int64_t count) const;
   void ApplyUpdate(int64_t first, const Update& update) const {
     if (!MaySplitRuns()) return ApplyParts(first, update);
     ApplyStep(first, update);
@@ -136,8 +134,8 @@ class ShardValues {
 
 // What is called for each stripe or row is inline, since a file with failpoints is compiled alone.
 
-inline Update ShardValues::UpdateAt(int64_t first, const void* delta, void* out, int64_t count,
-                                    int worker) const {
+inline Update ShardValues::UpdateAt(int64_t first, const void* delta, void* out,
+                                    int64_t count) const {
   Update update;
   if (!is_half_) update.weights = storage_.parameters() + first * value_bytes_;
   update.state = storage_.state() + first * value_bytes_;
@@ -145,29 +143,24 @@ inline Update ShardValues::UpdateAt(int64_t first, const void* delta, void* out,
   update.delta = delta;
   update.out = out;
   update.count = count;
-  update.worker = worker;
   return update;
 }
 
-inline void ShardValues::GetTouchedRow(int64_t row, char* out, int worker) const {
+inline void ShardValues::GetTouchedRow(int64_t row, char* out) const {
   if (is_half_) {
     half::ToFloat(dtype_, HalfAt(row * columns_), columns_, reinterpret_cast<float*>(out));
   } else {
     const int64_t row_bytes = layout_.row_bytes();
     CopyBytes(out, storage_.parameters() + row * row_bytes, static_cast<size_t>(row_bytes));
   }
-  if (NotesGetsOf(worker)) NoteGet(row * columns_, out, columns_, worker);
-}
-
-inline void ShardValues::Get(int64_t first, void* out, int64_t count, int worker) const {
-  Copy(first, count, out);
-  if (NotesGetsOf(worker)) NoteGet(first, out, count, worker);
 }
 
 inline void ShardValues::Add(int64_t first, const void* delta, void* out, int64_t count,
                              int worker) const {
-  ApplyUpdate(first, UpdateAt(first, delta, out, count, worker));
-  if (out != nullptr && NotesGetsOf(worker)) NoteGet(first, out, count, worker);
+  Update update = UpdateAt(first, delta, out, count);
+  update.worker = worker;
+  ApplyUpdate(first, update);
+  if (out != nullptr && notes_gets_) NoteGet(first, out, count, worker);
 }
 
 inline void ShardValues::ApplyRow(int64_t row, Update* update) const {
@@ -176,9 +169,8 @@ inline void ShardValues::ApplyRow(int64_t row, Update* update) const {
   ApplyStep(row * columns_, *update);
 }
 
-inline void ShardValues::AddRow(int64_t row, const void* delta, int worker,
-                                StepRates* rates) const {
-  Update update = UpdateAt(row * columns_, delta, nullptr, columns_, worker);
+inline void ShardValues::AddRow(int64_t row, const void* delta, StepRates* rates) const {
+  Update update = UpdateAt(row * columns_, delta, nullptr, columns_);
   update.rates = rates;
   if (counts_steps_ && !has_step_per_row_) return ApplyUpdate(row * columns_, update);
   ApplyRow(row, &update);

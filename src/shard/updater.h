@@ -58,9 +58,9 @@ struct Update {
   void* out = nullptr;        // receives the new weights; may equal delta or be null
   void* row_state = nullptr;  // Updater::row_slots() numbers; zero before the first update
   int64_t count = 0;
-  int worker = -1;    // the worker whose delta it is; -1 for the sum of several workers' deltas
-  int64_t terms = 1;  // the number of workers' deltas in the sum
-  int64_t step = 1;   // counts the updates of these elements from 1, for counts_steps()
+  int worker = -1;             // of an add or exchange of a range, the worker whose delta it is
+  int64_t terms = 1;           // the number of workers' deltas in the sum
+  int64_t step = 1;            // counts the updates of these elements from 1, for counts_steps()
   StepRates* rates = nullptr;  // of the call, if it makes many updates
 
   char* slot(int64_t index) const { return static_cast<char*>(state) + index * state_stride; }
@@ -89,7 +89,8 @@ class Updater {
   virtual int64_t row_slots() const { return 0; }
   // Returns whether the formula uses Update::step.
   virtual bool counts_steps() const { return false; }
-  // Returns whether NoteGet must be called with the parameters that each worker receives.
+  // Returns whether NoteGet must be called with the parameters that each worker receives. Such an
+  // updater is for arrays in async mode on one node.
   virtual bool notes_gets() const { return false; }
   // Tells how to handle a row that one add names more than once. Consecutive updates equal one
   // update with the sum only if the updater is linear, which may depend on its options.

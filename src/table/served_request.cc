@@ -35,9 +35,6 @@ Status ServedRequest::BeginReceive(const char* payload) {
   char* const ids = buffer_->data();
   char* const values = ids + id_bytes;
   static_cast<RequestFields&>(request_) = header_;
-  if (header_.worker != Request::kNoWorker) {
-    request_.worker = rank_context_->members().worker_id(header_.sender);
-  }
   request_.num_ids = header_.count;
   received_ = header_.inline_bytes();
   if (received_ > 0) {

@@ -99,7 +99,7 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
 Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& limit) {
   const bool is_add = IsAdd(request.kind);
   const auto run = [&](Request of_rows) -> Status {
-    of_rows.worker = request.worker;
+    of_rows.is_peek = request.is_peek;
     std::shared_ptr<const ArrangedAdd> arranged;
     if (is_add) {
       MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
@@ -114,7 +114,6 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     MV_RETURN_IF_NOT_OK(run(Request::GetRows(nullptr, 0, request.out)));
     locate.kind = RequestKind::kFindKeys;
   }
-  locate.worker = Request::kThisWorker;
   const auto count = static_cast<size_t>(request.num_ids);
   const auto find = [&](std::vector<int64_t>* rows) -> Status {
     rows->resize(count);
@@ -137,7 +136,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     values.resize(found.size() * row_bytes);
     MV_RETURN_IF_NOT_OK(
         run(Request::GetRows(found.data(), static_cast<int64_t>(found.size()), values.data())));
-    if (!request.IsPeek() && !table->consistency()->HasFinished()) break;
+    if (!request.is_peek && !table->consistency()->HasFinished()) break;
     // Outside rounds, the values may be those after a round that gave rows to further keys.
     const std::vector<int64_t> before = rows;
     MV_RETURN_IF_NOT_OK(find(&rows));
@@ -202,7 +201,7 @@ Status Table::Run(const Request& request, Progress* progress, const WaitLimit& l
 }
 
 Status Table::RunHere(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (request.IsPeek() && !EveryGetIsCollective()) return RunWithoutMode(request, limit);
+  if (request.is_peek && !EveryGetIsCollective()) return RunWithoutMode(request, limit);
   if (NeedsKeys(request.kind)) {
     const bool is_of_values = IsAdd(request.kind) || request.kind == RequestKind::kFetchKeys ||
                               request.kind == RequestKind::kGetKeys;

@@ -108,7 +108,7 @@ Result<int64_t> Table::ListStripes(const std::vector<RowRange>& nodes, int64_t s
 
 Status Table::GetRanges(const std::vector<RowRange>& ranges, void* out, const WaitLimit& limit) {
   Request get = Request::Get(out);
-  get.worker = Request::kNoWorker;
+  get.is_peek = true;
   get.rounds = consistency()->rounds_applied();
   if (context_.service != nullptr) {
     if (ranges.empty()) return Status::Ok();

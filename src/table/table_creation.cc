@@ -94,11 +94,11 @@ Status TableCreation::CheckSpec() const {
                   "backing: expected a session in async mode or with bounded staleness, that is "
                   "not elastic");
   }
-  const bool depends_on_timing = spec_.keys.may_remove() || spec_.keys.admit > 1;
+  const bool depends_on_timing = spec_.keys.evict != 0 || spec_.keys.admit > 1;
   if (depends_on_timing && context_.mode.sums_in_rounds()) {
     return Status(Code::kValue,
-                  "evict, admit, ttl: expected none in sync mode, because they depend on the "
-                  "order of the workers' calls");
+                  "evict, admit: expected none in sync mode, because they depend on the order of "
+                  "the workers' calls");
   }
   if (context_.mode.sums_in_rounds()) {
     MV_RETURN_IF_NOT_OK(

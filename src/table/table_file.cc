@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x314b5349442d564d;  // "MV-DISK1"
 // Grows when the places in a segment change (ShardStorage).
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 constexpr int64_t kHeaderBytes = 4096;
 // A table is new until its first session begins to use it.
 enum State : uint32_t { kNew = 1, kInUse = 2, kClean = 3 };
@@ -52,8 +52,6 @@ std::string DifferenceOf(const TablePlace& there, const TablePlace& asked) {
   };
   compare("evict", evict(a), evict(b));
   compare("an admit of", a.keys.admit, b.keys.admit);
-  // Without one, the table does not say when its keys were last used.
-  compare(b.keys.ttl > 0 ? "no ttl:" : "a ttl:", a.keys.ttl > 0, b.keys.ttl > 0);
   compare("the initializer", a.initializer.Describe(), b.initializer.Describe());
   compare("the first number of the initializer", a.initializer.first, b.initializer.first);
   compare("the second number of the initializer", a.initializer.second, b.initializer.second);
@@ -61,7 +59,6 @@ std::string DifferenceOf(const TablePlace& there, const TablePlace& asked) {
   compare("the node", there.node, asked.node);
   compare("on this node the first row", there.rows.first, asked.rows.first);
   compare("on this node the last row", there.rows.end - 1, asked.rows.end - 1);
-  compare("a number of slots of state for each element of", there.state_slots, asked.state_slots);
   compare("a number of bytes of", there.bytes, asked.bytes);
   return difference;
 }
@@ -74,9 +71,8 @@ struct TableFile::Header {
   uint32_t state = kNew;
   uint64_t session = 0;
   uint64_t version = 0;       // of the table, at the end of the session
-  uint32_t ticks = 0;         // of the clock of keys, at the end of the session
-  uint32_t crc = 0;           // of this header with 0 here
   int64_t bytes_on_disk = 0;  // of the rows, at the end of the session
+  uint32_t crc = 0;           // of this header with 0 here
   TablePlace place;
 };
 
@@ -143,7 +139,7 @@ Status TableFile::ReadHeader(bool any_seed) {
     }
     // The header comes first, so that rows without one are not ours.
     may_remove_ = true;
-    return WriteHeader(kNew, 0, 0, 0);
+    return WriteHeader(kNew, 0, 0);
   }
   const uint32_t crc = std::exchange(header.crc, 0);
   if (header.magic != kMagic || Crc32c(&header, sizeof(header)) != crc) {
@@ -160,7 +156,7 @@ Status TableFile::ReadHeader(bool any_seed) {
     may_remove_ = true;
     (void)LocalFileSystem()->RemoveFolder(folder_,
                                           [](const std::string& name) { return name == kRows; });
-    return WriteHeader(kNew, 0, 0, 0);
+    return WriteHeader(kNew, 0, 0);
   }
   if (header.state != kClean) {
     return Status(Code::kState,
@@ -177,12 +173,11 @@ Status TableFile::ReadHeader(bool any_seed) {
   }
   last_session_ = header.session;
   last_version_ = header.version;
-  last_ticks_ = header.ticks;
   bytes_on_disk_ = header.bytes_on_disk;
   return Status::Ok();
 }
 
-Status TableFile::WriteHeader(uint32_t state, uint64_t session, uint64_t version, uint32_t ticks) {
+Status TableFile::WriteHeader(uint32_t state, uint64_t session, uint64_t version) {
   Header header;
   std::memset(static_cast<void*>(&header), 0, sizeof(header));
   header.magic = kMagic;
@@ -190,7 +185,6 @@ Status TableFile::WriteHeader(uint32_t state, uint64_t session, uint64_t version
   header.state = state;
   header.session = session;
   header.version = version;
-  header.ticks = ticks;
   header.bytes_on_disk = bytes_on_disk_;
   header.place = place_;
   header.crc = Crc32c(&header, sizeof(header));
@@ -199,7 +193,7 @@ Status TableFile::WriteHeader(uint32_t state, uint64_t session, uint64_t version
 }
 
 Status TableFile::BeginUse(uint64_t session) {
-  MV_RETURN_IF_NOT_OK(WriteHeader(kInUse, session, 0, 0));
+  MV_RETURN_IF_NOT_OK(WriteHeader(kInUse, session, 0));
   session_ = session;
   is_in_use_ = true;
   return LocalFileSystem()->SyncFolder(folder_);
@@ -207,7 +201,7 @@ Status TableFile::BeginUse(uint64_t session) {
 
 void TableFile::CancelUse() {
   if (!std::exchange(is_in_use_, false) || last_session_ == 0) return;
-  (void)WriteHeader(kClean, last_session_, last_version_, last_ticks_);
+  (void)WriteHeader(kClean, last_session_, last_version_);
 }
 
 Status TableFile::CheckInPlace(const Segment& rows) const {
@@ -215,13 +209,13 @@ Status TableFile::CheckInPlace(const Segment& rows) const {
   return multiverso::CheckInPlace(header_, PathOfHeader(folder_));
 }
 
-Status TableFile::EndUse(const Segment& rows, uint64_t version, uint32_t ticks) {
+Status TableFile::EndUse(const Segment& rows, uint64_t version) {
   if (!is_in_use_) return Status::Ok();
   (void)MV_FAILPOINT("table_file.end");
   MV_RETURN_IF_NOT_OK(WriteBack(rows).In(PathOfRows(folder_)));
   (void)MV_FAILPOINT("table_file.written");
   bytes_on_disk_ = BytesOnDisk(rows);
-  MV_RETURN_IF_NOT_OK(WriteHeader(kClean, session_, version, ticks));
+  MV_RETURN_IF_NOT_OK(WriteHeader(kClean, session_, version));
   (void)MV_FAILPOINT("table_file.clean");
   is_in_use_ = false;
   last_session_ = session_;

@@ -26,9 +26,8 @@ struct TablePlace {
   TableSpec spec;
   int32_t node = 0;
   int32_t num_nodes = 1;
-  RowRange rows;            // of this node
-  int64_t state_slots = 0;  // which may depend on the number of workers
-  int64_t bytes = 0;        // of the shard, without what the mode of the session adds
+  RowRange rows;      // of this node
+  int64_t bytes = 0;  // of the shard, without what the mode of the session adds
 };
 
 // One rank of a node has the file of a table, and other ranks map its segment.
@@ -57,8 +56,6 @@ class TableFile {
   // were copied without their zeros.
   bool has_holes() const { return has_holes_; }
   uint64_t seed() const { return place_.spec.initializer.seed; }
-  // Returns the time of the clock of keys at that session's end (KeyIndex::TicksNow).
-  uint32_t last_ticks() const { return last_ticks_; }
   // Returns the segment, once.
   Segment TakeRows() { return std::move(rows_); }
 
@@ -72,14 +69,14 @@ class TableFile {
   Status CheckInPlace(const Segment& rows) const;
   // Writes all rows to the disk, and then notes that they can be trusted. Returns an error also if
   // the next session would not find them.
-  Status EndUse(const Segment& rows, uint64_t version, uint32_t ticks);
+  Status EndUse(const Segment& rows, uint64_t version);
 
  private:
   struct Header;
 
   TableFile(const std::string& folder, const TablePlace& place);
   Status ReadHeader(bool any_seed);
-  Status WriteHeader(uint32_t state, uint64_t session, uint64_t version, uint32_t ticks);
+  Status WriteHeader(uint32_t state, uint64_t session, uint64_t version);
   std::string Advice() const;
 
   std::string folder_;  // of this node
@@ -91,7 +88,6 @@ class TableFile {
   uint64_t session_ = 0;  // that uses the rows now
   uint64_t last_session_ = 0;
   uint64_t last_version_ = 0;
-  uint32_t last_ticks_ = 0;
   int64_t bytes_on_disk_ = 0;  // at the end of the last session
   bool has_holes_ = false;
 };

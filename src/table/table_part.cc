@@ -87,7 +87,7 @@ Status Table::RunPartInRound(const Request& part, Progress* progress, const Wait
   const auto run_rows = [&](const void* delta, void* out) {
     const RequestKind kind = is_add ? RequestKind::kAddRows : RequestKind::kGetRows;
     Request of_rows = Request::Of(kind, ids.data(), rows.count(), delta, out);
-    of_rows.worker = part.worker;
+    of_rows.is_peek = part.is_peek;
     return Run(of_rows, progress, limit);
   };
   const int64_t columns = spec().num_col;

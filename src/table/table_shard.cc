@@ -132,7 +132,6 @@ namespace {
 // ones contain values, since those of other nodes arrive as values.
 TableSpec PublishedSpecOf(TableSpec spec) {
   spec.updater = static_cast<int32_t>(UpdaterKind::kAdd);
-  spec.keys.ttl = 0;  // the copies of keys do not change when the keys are used
   if (!spec.is_lazy()) spec.dtype = static_cast<int32_t>(spec.value_type());
   return spec;
 }
@@ -294,9 +293,8 @@ Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folde
   MV_ASSIGN_OR_RETURN(ShardStorage storage,
                       StorageOf(spec, LayoutOf(spec, rows.count()), members.num_workers()));
   MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, members, mode));
-  const TablePlace place{
-      spec, members.node_of(members.rank()), members.num_nodes(),
-      rows, storage.state_slots(),           RoundUp(storage.segment_bytes(), kPage)};
+  const TablePlace place{spec, members.node_of(members.rank()), members.num_nodes(), rows,
+                         RoundUp(storage.segment_bytes(), kPage)};
   if (session != 0) return TableFile::TakeOver(folder, place, session);
   return TableFile::Open(folder, place, bytes.needed + bytes.spare, any_seed);
 }
@@ -321,10 +319,6 @@ Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
   counts->rows_in_use.store(counts->touched.load());
   new (&counts->credit) MemoryCredit();
   std::memset(segment.data() + end, 0, static_cast<size_t>(segment.bytes() - end));
-  if (spec.is_hash()) {
-    KeyIndex(storage.key_index(), layout.stripes(), 0, spec.key_stripes(), spec.keys, nullptr)
-        .ContinueFrom(file.last_ticks());
-  }
   return Status::Ok();
 }
 
@@ -336,9 +330,7 @@ Status TableShard::EndUseOfFile(const Membership& members, const ModeOptions& mo
                         OpenFile(folder_, spec_, /*any_seed=*/false, members, mode, session));
   }
   if (members.survives_losses()) MV_RETURN_IF_NOT_OK(shard_->RecoverStripes(limit));
-  KeyedShard* const keyed = shard_->AsKeyed();
-  return file_->EndUse(*segment_, shard_->version(),
-                       keyed == nullptr ? 0 : keyed->keys().TicksNow());
+  return file_->EndUse(*segment_, shard_->version());
 }
 
 }  // namespace multiverso

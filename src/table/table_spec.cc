@@ -1,6 +1,5 @@
 #include "table/table_spec.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -75,8 +74,7 @@ Status TableSpec::CheckKeys() const {
   if (!is_hash()) {
     if (keys == KeyPolicy()) return Status::Ok();
     return Status(Code::kValue,
-                  "capacity, evict, admit, ttl: expected 0 unless the table is a "
-                  "hash table");
+                  "capacity, evict, admit: expected 0 unless the table is a hash table");
   }
   // The numbers of stripes fit into 32 bits, and those of rows and bytes into 64 bits.
   constexpr int64_t kMostKeys = int64_t{1} << 36;
@@ -104,9 +102,6 @@ Status TableSpec::CheckKeys() const {
   if (keys.admit < 0 || keys.admit > kMostGets) {
     return Status(Code::kValue,
                   StrCat("admit: expected 1 to ", kMostGets, " gets, received ", keys.admit));
-  }
-  if (!(keys.ttl >= 0) || std::isinf(keys.ttl)) {
-    return Status(Code::kValue, StrCat("ttl: expected 0 or more seconds, received ", keys.ttl));
   }
   return Status::Ok();
 }
@@ -160,7 +155,6 @@ std::string TableSpec::Describe() const {
   if (is_lazy()) text += StrCat(", initially ", initializer.Describe());
   if (keys.evict != 0) text += keys.evict == 1 ? ", evict lru" : ", evict lfu";
   if (keys.admit > 1) text += StrCat(", admit ", keys.admit);
-  if (keys.ttl > 0) text += StrCat(", ttl ", keys.ttl, " s");
   if (max_bytes > 0) text += StrCat(", max_bytes ", max_bytes);
   if (wire != 0 && IsWireFormat(wire)) text += StrCat(", wire ", NameOf(wire_format()));
   if (numa != 0) text += ", numa interleave";

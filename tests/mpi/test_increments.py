@@ -15,15 +15,16 @@ pytestmark = pytest.mark.one_mpi
 
 
 def contents(path):
-    """Return everything that a checkpoint holds, but for the times since the uses of keys."""
+    """Return everything that a checkpoint holds."""
     with checkpoints.Checkpoint(path) as opened:
         opened.verify()
         arrays = {}
         for index, table in enumerate(opened.tables):
             if table.is_hash_table:
-                shape = (table.shape[0], 4)
-                cells = opened._read(index, capi.MV_AREA_KEYS, shape, np.dtype(np.uint32))
-                arrays[table.name, "uses"] = cells[:, 2].copy()
+                shape = (table.shape[0], 2)
+                arrays[table.name, "uses"] = opened._read(
+                    index, capi.MV_AREA_KEYS, shape, np.dtype(np.int64)
+                )
             arrays[table.name, "values"] = opened.read(table.name)
             for slot in range(table.slots):
                 arrays[table.name, slot] = opened.read(table.name, slot)

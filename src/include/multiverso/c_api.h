@@ -341,7 +341,6 @@ typedef struct MV_TableOptions {
   int64_t capacity;    /* of MV_TABLE_HASH: the most keys; 0 for as many as max_bytes allows */
   int32_t evict;       /* MV_EVICT_ */
   int32_t admit;       /* the number of gets after which a key gets a row, at most 255 */
-  double ttl;          /* a key loses its row so many seconds after its last use; 0 for never */
   const char* backing; /* a folder on a disk in which the table lies, also after the session, or
                           NULL for memory. If a session that has ended well has left the same
                           table there, the table has its rows, and not the initial ones */
@@ -393,9 +392,8 @@ MV_EXPORT int32_t MV_TableFree(MV_Table table);
  * int64 for each key, -1 if it has no row), "remove_keys", or "cells". Operations on rows and keys
  * use `row_ids`; adds use `delta`; the others, and "add_get", write to `out`. `count` is the number
  * of elements of `delta` or `out`. "cells" writes two int64 numbers for each of `row_ids`, which
- * are rows from 0 to num_row - 1: its key, and a number whose bits 0 to 31 are different after each
- * change of the row, and whose bits 32 to 63 are 0 if no key has the row. The functions below are
- * the same operations with fewer arguments. */
+ * are rows from 0 to num_row - 1: its key, and 0 if no key has the row. The functions below are the
+ * same operations with fewer arguments. */
 MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids,
                               int64_t num_ids, const void* delta, void* out, int64_t count,
                               int32_t flags);

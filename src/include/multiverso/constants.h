@@ -172,8 +172,8 @@
 #define MV_EVICT_LRU 1  /* of the keys in the same stripe, the one that was not used for longest */
 #define MV_EVICT_LFU 2  /* the one that was used least often */
 /* The numbers of MV_TableKeyCounts: keys with rows, and since the table was created: keys of gets
- * with and without a row, keys that got a row, keys of gets that were left without one, evictions,
- * expirations and removals. */
-#define MV_KEY_COUNTS 8
+ * with and without a row, keys that got a row, keys of gets that were left without one, evictions
+ * and removals. */
+#define MV_KEY_COUNTS 7
 
 #endif /* MULTIVERSO_CONSTANTS_H_ */

@@ -47,7 +47,7 @@ class TableFileTest : public ::testing::Test {
     const Segment rows = file.value()->TakeRows();
     ASSERT_TRUE(file.value()->BeginUse(session).ok());
     std::memset(rows.data(), value, kBytes);
-    ASSERT_TRUE(file.value()->EndUse(rows, /*version=*/3, /*ticks=*/9).ok());
+    ASSERT_TRUE(file.value()->EndUse(rows, /*version=*/3).ok());
   }
   Code CodeOfOpening(const TablePlace& place) const { return Open(place).status().code(); }
 
@@ -64,7 +64,6 @@ TEST_F(TableFileTest, TheNextSessionGetsTheRows) {
   auto file = Open();
   ASSERT_TRUE(file.ok()) << file.status().text();
   EXPECT_EQ(file.value()->last_session(), 77U);
-  EXPECT_EQ(file.value()->last_ticks(), 9U);
   EXPECT_EQ(file.value()->TakeRows().data()[kBytes - 1], 'a');
 }
 
@@ -128,9 +127,7 @@ TEST_F(TableFileTest, FilesOfAnotherTableAreRefused) {
   refuses([](TablePlace* place) { place->spec.keys.evict = 1; });
   refuses([](TablePlace* place) { place->num_nodes = 3; });
   refuses([](TablePlace* place) { place->rows.end = 6; });
-  refuses([](TablePlace* place) { place->state_slots = 1; });
   refuses([](TablePlace* place) { place->bytes = kBytes + 4096; });
-  refuses([](TablePlace* place) { place->spec.keys.ttl = 1; });
   refuses([](TablePlace* place) { place->spec.initializer.second = 1e-9; });
   refuses([](TablePlace* place) { place->spec.initializer.seed = 5; });
   TablePlace renamed = Place();
@@ -160,7 +157,7 @@ TEST_F(TableFileTest, ASegmentMayBecomeLongerOrShorterBehindTheRows) {
     EXPECT_EQ(rows.bytes(), bytes);
     EXPECT_EQ(rows.data()[kBytes - 1], 'a');
     ASSERT_TRUE(file.value()->BeginUse(78).ok());
-    ASSERT_TRUE(file.value()->EndUse(rows, 3, 9).ok());
+    ASSERT_TRUE(file.value()->EndUse(rows, 3).ok());
   }
 }
 
@@ -179,7 +176,7 @@ TEST_F(TableFileTest, CopiesWithoutZerosAreNoticed) {
     const Segment rows = file.value()->TakeRows();
     ASSERT_TRUE(ReserveOnDisk(rows, 0, kBytes).ok());
     ASSERT_TRUE(file.value()->BeginUse(77).ok());
-    ASSERT_TRUE(file.value()->EndUse(rows, 3, 9).ok());
+    ASSERT_TRUE(file.value()->EndUse(rows, 3).ok());
   }
   EXPECT_FALSE(Open().value()->has_holes());
   const std::string rows = path() + "/node-0/rows";

@@ -34,23 +34,17 @@ def _tables():
     }
 
 
-def _async_tables():
-    """Tables whose gets change what is saved; gets take part in no rounds in async mode."""
-    return {
-        "notes gets": mv.MatrixTableHandler(
-            ROWS, 7, updater="dcasgd", dtype="float64", name="notes gets"
-        ),
-        "evicts": mv.HashTableHandler(3, capacity=2_000, evict="lfu", name="evicts"),
-    }
-
-
 class Program:
     """The tables, their model, and the operations on both."""
 
     def __init__(self, seed, mode):
         self.random = np.random.default_rng(seed)
         self.has_rounds = mode != "async"
-        self.tables = _tables() | ({} if self.has_rounds else _async_tables())
+        self.tables = _tables()
+        if not self.has_rounds:
+            self.tables["evicts"] = mv.HashTableHandler(
+                3, capacity=2_000, evict="lfu", name="evicts"
+            )
         self.added = np.empty(0, np.int64)  # keys that "evicts" has had
         self.model = {
             "array": np.zeros(SIZE, np.float32),
@@ -93,14 +87,13 @@ class Program:
         elif name in self.model:
             self.model[name][ids] += delta
 
-    def get(self, name):
-        """Get random rows, which changes the state of these rows or the uses of their keys."""
-        candidates = self.added if name == "evicts" else np.arange(ROWS)
+    def get_keys(self):
+        """Get random keys, which changes their uses. Gets take part in no rounds in async mode."""
         owner = self.random.integers(worker.SIZE)
-        if len(candidates) > 0:
-            ids = self.random.choice(candidates, 3)
+        if len(self.added) > 0:
+            keys = self.random.choice(self.added, 3)
             if owner == worker.RANK:
-                self.tables[name].get(ids)
+                self.tables["evicts"].get(keys)
 
     def agrees(self):
         """Return whether the tables have the values of the model."""
@@ -129,8 +122,7 @@ def main(folder, seed, mode, saves):
             names = sorted(program.tables)
             for _ in range(random.integers(6)):
                 program.add(names[random.integers(len(names))])
-            for name in sorted({"evicts", "notes gets"} & program.tables.keys()):
-                program.get(name)
+            program.get_keys()
             if random.random() < 0.1:
                 program.tables["adam"].set_option(learning_rate=float(random.random()))
             incremental, background = random.random() < 0.8, random.random() < 0.5

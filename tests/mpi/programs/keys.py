@@ -3,7 +3,6 @@
 import functools
 import os
 import sys
-import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
@@ -12,7 +11,7 @@ import numpy as np  # noqa: E402
 from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
 from initializer_model import initial_rows  # noqa: E402
 from modes import for_seeds, same_bits  # noqa: E402
-from updater_model import OPTIONS  # noqa: E402
+from updater_model import MATRIX_OPTIONS  # noqa: E402
 
 import multiverso as mv  # noqa: E402
 from multiverso import api, initializers  # noqa: E402
@@ -64,7 +63,7 @@ def check_against_matrix(updater, seed):
     """Check that keys have the values of rows of a matrix that gets the same deltas."""
     rng = np.random.default_rng([SEED, seed])
     keys = random_keys(rng, 300)
-    options = {"updater": updater, **OPTIONS[updater]}
+    options = {"updater": updater, **MATRIX_OPTIONS[updater]}
     initial = initializers.Constant(0.5)
     by_key = mv.HashTableHandler(COLUMNS, len(keys), initial, **options)
     by_row = mv.MatrixTableHandler(len(keys), COLUMNS, initial, **options)
@@ -76,9 +75,7 @@ def check_against_matrix(updater, seed):
         by_key.add(delta, keys[rows])
         by_row.add(delta, rows)
         asked = mine.choice(len(keys), 70)
-        # These updaters note what a worker gets, but not for keys that need no row.
-        insert = turn % 2 == 0 or "dcasgd" in updater
-        same_bits(by_key.get(keys[asked], insert), by_row.get(asked))
+        same_bits(by_key.get(keys[asked], insert=turn % 2 == 0), by_row.get(asked))
     mv.barrier()
     same_bits(by_key.get(keys, insert=False), by_row.get(range(len(keys))))
     mv.barrier()
@@ -86,9 +83,8 @@ def check_against_matrix(updater, seed):
 
 @case_in_rounds
 def keys_equal_rows_in_sync_mode():
-    for seed, updater in enumerate(OPTIONS):
-        if "dcasgd" not in updater:
-            check_against_matrix(updater, seed)
+    for seed, updater in enumerate(MATRIX_OPTIONS):
+        check_against_matrix(updater, seed)
 
 
 @case_in_rounds
@@ -112,7 +108,7 @@ def values_do_not_depend_on_the_rows_of_the_keys():
 def keys_equal_rows_of_one_worker():
     # Of several workers, the order of the adds is not determined.
     if mv.num_workers() == 1:
-        for seed, updater in enumerate(OPTIONS):
+        for seed, updater in enumerate(MATRIX_OPTIONS):
             check_against_matrix(updater, seed)
 
 
@@ -354,36 +350,9 @@ def keys_are_admitted_after_some_gets():
     mv.barrier()
 
 
-@case()
-def unused_keys_expire():
-    workers = mv.num_workers()
-    table = mv.HashTableHandler(
-        1, 150 * workers, initializers.Constant(7), ttl=0.25, updater="adagrad"
-    )
-    keys = np.arange(100) * workers + mv.worker_id()
-    for turn in range(4):  # with other keys each time, of which some take the rows of earlier ones
-        mine = keys + turn * 100 * workers
-        table.add(np.ones((100, 1)), mine)
-        deadline = time.monotonic() + 20
-        while table.contains(mine).any():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        equal(table.get(mine, insert=False), np.full((100, 1), 7))
-    # An expired key has no state either.
-    fresh = mv.HashTableHandler(1, 10_000, initializers.Constant(7), updater="adagrad")
-    table.add(np.ones((100, 1)), keys)
-    fresh.add(np.ones((100, 1)), keys)
-    row = fresh.get(keys[:1])
-    got = table.get(keys, insert=False)
-    assert ((got == row) | (got == 7)).all()  # 7 if the keys have expired again
-    mv.barrier()
-    assert table.stats()["expirations"] > 0
-    mv.barrier()
-
-
 @case_in_rounds
 def policies_that_depend_on_timing_are_refused_in_sync_mode():
-    for options in ({"evict": "lru"}, {"admit": 2}, {"ttl": 5}):
+    for options in ({"evict": "lru"}, {"admit": 2}):
         raises(ValueError, lambda options=options: mv.HashTableHandler(2, 10, **options), "sync")
 
 
@@ -422,7 +391,7 @@ def loaded_tables_have_the_keys_rows_and_state():
     for capacity in (4000, 3200, 100_000):
         check_save({"updater": "adam"}, capacity)
     check_save({"updater": "rowwise_adagrad", "evict": "lfu"}, 4000)
-    check_save({"updater": "momentum", "ttl": 1000, "admit": 1}, 4000)
+    check_save({"updater": "momentum", "admit": 1}, 4000)
 
 
 def keys_of_share(share, shares, count):
@@ -530,63 +499,6 @@ def rows_are_never_torn_nor_those_of_another_key():
             assert (rows == rows[:, :1]).all()
             assert (rows[:, 0] % keys == 0).all()
         mv.barrier()
-
-
-def apply_changes(changes, copy, chunk=1000):
-    for keys, rows, removed in changes.read(chunk):
-        copy.update(zip(keys.tolist(), rows.tolist(), strict=True))
-        for key in removed.tolist():
-            copy.pop(key, None)
-
-
-def check_copy(copy, table):
-    keys, rows = all_items(table)
-    equal(sorted(copy), keys)
-    equal([copy[key] for key in keys.tolist()], rows)
-
-
-def check_changes(evict):
-    table = mv.HashTableHandler(2, 1500, updater="adagrad", evict=evict)
-    rng = np.random.default_rng([SEED, mv.worker_id()])
-    changes, copy = table.changes(), {}
-    for turn in range(12):
-        keys = rng.integers(0, 3000 if evict else 1000, 60)
-        table.add(rng.standard_normal((60, 2)), keys)
-        if turn % 3 == 0:
-            table.remove(keys[:20])
-        apply_changes(changes, copy)
-    mv.barrier()
-    apply_changes(changes, copy)
-    check_copy(copy, table)
-    mv.barrier()
-    assert sum(len(keys) + len(removed) for keys, _, removed in changes.read(1000)) == 0
-    mv.barrier()
-    if mv.worker_id() == 0:
-        table.add([[1, 1]], [min(copy)])
-    mv.barrier()
-    found = [keys.tolist() for keys, _, _ in changes.read(1000) if len(keys)]
-    equal(found, [[min(copy)]])
-    raises(ValueError, lambda: list(changes.read(5000)), "chunk")
-    mv.barrier()
-
-
-@case()
-def changes_make_a_copy():
-    for evict in (None, "lru"):
-        check_changes(evict)
-
-
-@case_in_rounds
-def changes_make_a_copy_in_sync_mode():
-    table = mv.HashTableHandler(2, 1500, updater="adagrad")
-    rng = np.random.default_rng([SEED, mv.worker_id()])
-    changes, copy = table.changes(), {}
-    for _ in range(5):
-        table.add(rng.standard_normal((60, 2)), rng.integers(0, 1000, 60))
-        apply_changes(changes, copy)
-    mv.barrier()
-    apply_changes(changes, copy)
-    check_copy(copy, table)
 
 
 @case()

@@ -160,7 +160,7 @@ def peeks_need_no_other_worker_in_any_mode():
     for number, options in enumerate(({}, {"staleness": 1}, {"sync": True})):
         with mv.session(timeout=TIMEOUT, **options) as session:
             array = mv.ArrayTableHandler(3000, 1)
-            matrix = mv.MatrixTableHandler(300, 2, updater="dcasgd")
+            matrix = mv.MatrixTableHandler(300, 2)
             has_keys = session.num_nodes == 1 or "sync" not in options
             keyed = mv.HashTableHandler(1, capacity=100) if has_keys else None
             has_rounds = bool(options)

@@ -5,6 +5,7 @@ import struct
 import checkpoint_bytes
 import numpy as np
 from folders import FolderTestCase
+from programs import run_program
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
@@ -62,10 +63,8 @@ class TestHashCheckpoints(FolderTestCase):
             np.testing.assert_array_equal(opened.read("w")[np.argsort(keys)], values[order])
             self.assertEqual(opened.read("w", 1).shape, (3000, COLUMNS))
 
-    def test_keys_in_wrong_rows_are_rejected_before_a_table_changes(self):
-        self.save()
-        path = checkpoints.latest(self.folder) / "shard-00000.mv"
-        original = path.read_bytes()
+    def forge(self, original, offset, form, value):
+        """Write the checkpoint with another number at that byte of the area of keys."""
         checksums_at, num_checksums = struct.unpack_from("<qq", original, 48)
         sections = [
             struct.unpack_from("<IIqqqqqQ", original, 64 + 56 * i)
@@ -73,24 +72,50 @@ class TestHashCheckpoints(FolderTestCase):
         ]
         section = next(s for s in sections if s[1] == checkpoint_bytes.KEYS)
         at, end, first_checksum = section[4], section[4] + section[5], section[6]
+        data = bytearray(original)
+        struct.pack_into(form, data, at + offset, value)
+        padded = end + -(end - at) % 4096
+        crcs = list(struct.unpack_from(f"<{num_checksums}I", data, checksums_at))
+        crcs[first_checksum] = checkpoint_bytes.crc32c(data[at:padded])
+        struct.pack_into(f"<{num_checksums}I", data, checksums_at, *crcs)
+        data = checkpoint_bytes.with_crc_from(data, checksums_at)
+        (checkpoints.latest(self.folder) / "shard-00000.mv").write_bytes(data)
+
+    def test_keys_that_could_expire_are_loaded_with_a_line_in_the_log(self):
+        values = self.save()
+        path = checkpoints.latest(self.folder) / "shard-00000.mv"
+        original = path.read_bytes()
+        self.forge(original, 12, "<I", 160)  # The first key has not been used for ten seconds.
+        np.save(self.folder / "expected.npy", values)
+        np.save(self.folder / "keys.npy", KEYS)
+        program = """
+            import sys, numpy as np, multiverso as mv
+            folder = sys.argv[1]
+            with mv.session():
+                table = mv.HashTable(3, 4000, name="w", updater="adam")
+                mv.load(folder)
+                rows = table.get(np.load(folder + "/keys.npy"), insert=False)
+                np.testing.assert_array_equal(rows, np.load(folder + "/expected.npy"))
+                mv.save(folder + "/again")
+                mv.load(folder + "/again")
+        """
+        status, output, errors = run_program(program, self.folder)
+        self.assertEqual(status, 0, errors)
+        line = "the keys of table 'w' had an expiry (ttl) and are loaded without it: remove"
+        self.assertEqual((output + errors).count(line), 1, errors)
+
+    def test_keys_in_wrong_rows_are_rejected_before_a_table_changes(self):
+        self.save()
+        path = checkpoints.latest(self.folder) / "shard-00000.mv"
+        original = path.read_bytes()
+        with checkpoints.Checkpoint(self.folder) as opened:
+            key = int(opened.read_keys("w")[0])
         other = next(key for key in range(1000) if stripe_of(key, 13) > 0)
         with mv.session():
             table = mv.HashTableHandler(COLUMNS, 4000, name="w", updater="adam")
             table.add(np.ones((1, COLUMNS)), [5])
-            for message, change in (("cannot be in row", other), ("is in two rows", None)):
-                data = bytearray(original)
-                (key,) = struct.unpack_from("<q", data, at)
-                struct.pack_into("<q", data, at + 16, key if change is None else change)
-                padded = end + -(end - at) % 4096
-                crcs = struct.unpack_from(f"<{num_checksums}I", data, checksums_at)
-                crcs = [
-                    *crcs[:first_checksum],
-                    checkpoint_bytes.crc32c(data[at:padded]),
-                    *crcs[first_checksum + 1 :],
-                ]
-                struct.pack_into(f"<{num_checksums}I", data, checksums_at, *crcs)
-                data = checkpoint_bytes.with_crc_from(data, checksums_at)
-                path.write_bytes(data)
+            for message, change in (("cannot be in row", other), ("is in two rows", key)):
+                self.forge(original, 16, "<q", change)
                 with self.assertRaisesRegex(mv.errors.CheckpointCorruptError, message):
                     table.load(self.folder)
                 self.assertEqual((len(table), table.get([5])[0, 0] < 0), (1, True))

@@ -70,6 +70,27 @@ class TestIncrements(IncrementTestCase):
             self.assertEqual(mv.load(self.folder), 30)
             np.testing.assert_array_equal(table.get(), values)
 
+    def test_increment_has_what_the_updater_has_noted_of_gets(self):
+        def step(table):
+            return table.add_get(np.full(50_000, 2))[0]
+
+        def create():
+            return mv.ArrayTable(50_000, 9, updater="dcasgd", learning_rate=1, variance_control=1)
+
+        with mv.session():
+            table = create()
+            self.save()
+            table.get()  # 9, so that the second of the next two adds is late
+            self.assertEqual(self.save()[1], [1])
+            table.add(np.full(50_000, 2))
+            expected = step(table)
+        with mv.session():
+            table = create()
+            mv.load(self.folder)
+            table.add(np.full(50_000, 2))
+            self.assertEqual(step(table), expected)
+        self.assertEqual(expected, 7 - (2 + 2 * 2 * (7 - 9)))
+
     def test_save_is_full_without_a_usable_base(self):
         with mv.session():
             table = self.table()

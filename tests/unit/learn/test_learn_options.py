@@ -33,7 +33,7 @@ if not MISSING:
         command,
     )
     from multiverso.learn._messages import Orders, Report, Reports, training_session
-    from multiverso.learn.manager import files_of_worker
+    from multiverso.learn.manager import files_of_worker, require_place
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
 
@@ -181,6 +181,14 @@ class TestSession(unittest.TestCase):
                 with training_session(False, None, 120.0, 120.0):
                     self.fail("the training began")
         self.assertFalse(mv.is_initialized())
+
+    def test_optimizers_that_note_what_workers_receive_need_one_node_and_no_rounds(self):
+        algo = Algo("dcasgda")
+        for synchronous, nodes, received in ((True, 1, "lock-step"), (False, 2, "2 nodes")):
+            with self.assertRaisesRegex(InputError, f"for 'dcasgda', received {received}; use"):
+                require_place(algo, synchronous, nodes)
+        require_place(algo, False, 1)
+        require_place(Algo("dcasgda", mode="easgd"), True, 2)  # It does not use the optimizer.
 
 
 @needs_extra

@@ -20,8 +20,7 @@ class TestArguments(SessionTestCase):
             ({"capacity": 9, "evict": "fifo"}, ValueError, "evict: expected .*'lru'.* 'fifo'"),
             ({"capacity": 9, "admit": 0}, ValueError, "admit: expected 1 to"),
             ({"capacity": 9, "admit": 256}, ValueError, "admit: expected 1 to 255"),
-            ({"capacity": 9, "ttl": 0}, ValueError, "ttl: expected more than 0"),
-            ({"capacity": 9, "ttl": float("nan")}, ValueError, "ttl"),
+            ({"capacity": 9, "ttl": 60}, TypeError, "ttl.*keys do not expire: .* table.remove"),
             ({"capacity": 9, "key_dtype": "int32"}, TypeError, "key_dtype: expected int64"),
             ({"capacity": 9, "initializer": "ones"}, TypeError, "multiverso.initializers"),
             ({"capacity": 9, "init_value": [1, 2]}, TypeError, "init_value: expected a number"),
@@ -125,21 +124,12 @@ class TestTable(SessionTestCase):
         with self.assertRaisesRegex(MemoryError, "capacity"):
             table.flush()
 
-    def test_changes_report_a_key_that_moved_during_the_last_call(self):
+    def test_calls_that_it_does_not_have_say_what_to_use(self):
         table = mv.HashTableHandler(1, 100)
-        table.get([1, 2, 3])
-        changes = table.changes()
-        list(changes.read())
-        table.remove([1])
-        table.get([4])  # takes the row of key 1
-        reading = changes.read()
-        next(reading)  # the rows have been looked at
-        table.get([1])
-        self.assertEqual(sum(len(removed) for _, _, removed in reading), 0)
-        table.remove([1])
-        self.assertEqual(
-            [removed.tolist() for *_, removed in changes.read() if len(removed)], [[1]]
-        )
+        with self.assertRaisesRegex(AttributeError, "'changes': .* changed and removed of mv.fol"):
+            table.changes()
+        with self.assertRaisesRegex(AttributeError, "no attribute 'chances'$"):
+            table.chances()
 
 
 class TestHashKeys(unittest.TestCase):

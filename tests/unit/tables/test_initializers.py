@@ -133,15 +133,6 @@ class TestValues(unittest.TestCase):
             table.add(np.ones(1000))
             np.testing.assert_array_equal(table.get(), np.full(1000, 2))
 
-    def test_updaters_that_record_gets_need_room_for_gets(self):
-        with mv.session():
-            table = mv.MatrixTableHandler(
-                100, 4, RandomUniform(seed=1), updater="dcasgd", max_bytes=100
-            )
-            with self.assertRaisesRegex(MemoryError, "get"):
-                table.get(row_ids=range(50))
-            self.assertEqual(table.get(row_ids=[3]).shape, (1, 4))
-
     def test_package_lists_its_initializers(self):
         self.assertEqual(
             set(initializers.__all__),
