@@ -33,6 +33,7 @@ class KeyCalls(Table):
     __slots__ = ("_num_col",)
     _num_col: int
 
+    @property
     def num_col(self) -> int:
         """The number of columns."""
         return self._num_col
