@@ -11,6 +11,7 @@ from typing import Final
 from multiverso._local import ranks
 from multiverso._local.cores import Share
 from multiverso._local.first_cause import Failure, cause_of, first_cause
+from multiverso._local.guard import TOLD_TO_END
 from multiverso._local.job import WorkerRange, joiner_variables
 
 #: If a rank and its replacements fail this many times in a row, each within this many seconds of
@@ -53,7 +54,8 @@ class ElasticJob:
     """An elastic job.
 
     A rank that fails does not end the others. If fewer than the least number then run, the job ends
-    with the code of that rank. Otherwise its code is that of the last rank to end.
+    with the code of that rank. Otherwise its code is 143 if the last worker has saved after
+    SIGTERM, and else that of the last rank to end.
 
     Parameters
     ----------
@@ -92,6 +94,7 @@ class ElasticJob:
         self._after: list[Failure] = []  # those of ranks that had ended their session before
         self._had_success = False  # whether a rank has ended with 0
         self._code = 0  # of the last rank to end
+        self._has_saved = False  # whether the last worker has saved after SIGTERM
 
     def _first_ranks(self) -> Iterator[subprocess.Popen[bytes]]:
         """Start the first ranks."""
@@ -102,6 +105,9 @@ class ElasticJob:
         """Run the job; return its exit code, as `ranks.watch` does."""
         try:
             code = ranks.watch(self._first_ranks(), self._react, is_stopped, self._started)
+            # A rank that was killed may be the one to which the others have left the save.
+            if is_stopped() and not code and self._failures:
+                code = first_cause(self._failures).code
             return self._started.code_when_told(code, is_told=is_stopped())
         finally:
             self._started.close()
@@ -116,10 +122,14 @@ class ElasticJob:
         failed: list[Failure] = []
         for process in ended:
             start = self._starts.pop(process.pid)
+            state = self._started.state(process)
+            if state.has_saved and process.returncode == TOLD_TO_END:
+                self._has_saved = True
+                continue
             if not process.returncode:
                 self._had_success = True
                 continue
-            phase = self._started.state(process).phase
+            phase = state.phase
             if phase == "after":
                 self._report(f"{_describe(process)} after its session, so nothing replaces it")
                 self._after.append(self._started.failure(process))
@@ -143,7 +153,9 @@ class ElasticJob:
         if running:
             return None
         # Nobody has done the work of a rank that failed after its session.
-        return first_cause(self._after).code if self._after else self._code
+        if self._after:
+            return first_cause(self._after).code
+        return TOLD_TO_END if self._has_saved else self._code
 
     def _replacement(
         self, start: _Start, process: subprocess.Popen[bytes], is_open: bool

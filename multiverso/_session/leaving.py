@@ -1,5 +1,7 @@
 """What a session does at SIGTERM: its ranks agree to leave, save, and end.
 
+In an elastic session, a rank leaves alone when it receives the signal, and the last one saves.
+
 A rank whose program fails after a notice (see `notice`) meets the others for the same save. They
 may be in other calls: rounds go on without this rank, which has finished its own, and other
 collective calls fail, so that these ranks come to the save by the same way (`after_failure`).
@@ -19,12 +21,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakMethod
 
+from multiverso._local.guard import TOLD_TO_END
 from multiverso._native import arguments, capi
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked
 from multiverso._native.reports import report_saved
 from multiverso._session import notice
-from multiverso._session.notice import LOST, TOLD_TO_END, EndOfJob
+from multiverso._session.notice import LOST, EndOfJob
 from multiverso.errors import AbortedError, MultiversoError
 
 if TYPE_CHECKING:
@@ -58,8 +61,6 @@ class Departure:
         The last step that the program has passed to `check_leaving`.
     is_checked : bool
         Whether the program calls `check_leaving` itself.
-    is_agreed : bool
-        Whether all ranks have agreed to leave.
     has_failed : bool
         Whether the save or what precedes it has failed, so that it is not tried again.
     before : callable or None
@@ -71,7 +72,7 @@ class Departure:
 
     def __init__(self) -> None:
         self.last_step: int | None = None
-        self.is_checked = self.is_agreed = self.has_failed = False
+        self.is_checked = self.has_failed = False
         self.before: Callable[[], object] | None = None
         self.last_calls: list[WeakMethod[Callable[[], None]]] = []
 
@@ -132,15 +133,15 @@ def _check(session: Session, before: Callable[[], object] | None) -> None:
     options = session.options
     if options.on_term != "leave" or session.closed:
         return
-    if options.elastic:
-        outcome = _outcome(session, notice.state.since is not None)
-        if outcome in (capi.MV_LEAVE_NOW, capi.MV_LEAVE_LAST):
-            notice.end_process(_leave_elastic(session, outcome == capi.MV_LEAVE_LAST, before))
     # In sync mode nobody can ask alone: the others would wait in the next round.
-    elif is_leaving(session) or options.mode == capi.MV_MODE_SYNC:
+    if not is_leaving(session) and options.mode != capi.MV_MODE_SYNC:
+        return
+    step = session.departure.last_step
+    if not options.elastic:
         outcome, step = _agree(session, capi.MV_AT_STEP)
-        if outcome == capi.MV_LEAVE_NOW:
-            notice.end_process(_leave_together(session, step, before))
+        if outcome != capi.MV_LEAVE_NOW:
+            return
+    notice.end_process(_leave(session, step, before))
 
 
 def _agree(session: Session, when: int) -> tuple[int, int | None]:
@@ -157,40 +158,39 @@ def _agree(session: Session, when: int) -> tuple[int, int | None]:
     return outcome.value, None if step.value < 0 else step.value
 
 
-def _leave_together(
+def _leave(
     session: Session,
     step: int | None,
     before: Callable[[], object] | None,
     makes_last_calls: bool = True,
 ) -> int:
-    """Save and close the session with all ranks; return the exit code."""
+    """Save and end the session with all ranks; return the exit code.
+
+    A worker of an elastic session leaves alone, and saves only if it is the last one.
+    """
+    code = 0
     with _saving(session):
         if makes_last_calls:
             session.departure.make_last_calls()
         if before is not None:
             before()
-        has_saved = _save(session, step, before)
-        session.departure.is_agreed = True
-        notice.state.code = TOLD_TO_END if has_saved else LOST
-        session.close()
-    return notice.state.code
-
-
-def _leave_elastic(session: Session, is_last: bool, before: Callable[[], object] | None) -> int:
-    """Leave alone; return the exit code."""
-    has_saved = True
-    with _saving(session):
-        session.departure.make_last_calls()
-        if before is not None:
-            before()
-        if is_last:
-            has_saved = _save(session, session.departure.last_step, before)
-        notice.state.code = 0 if has_saved else LOST
-        if is_last:
-            session.close()
-        else:
+        if not session.options.elastic or _is_last(session):
+            code = TOLD_TO_END if _save(session, step, before) else LOST
+        notice.state.code = code
+        if session.options.elastic:
             session.leave()
-    return notice.state.code
+        else:
+            session.close()
+    return code
+
+
+def _is_last(session: Session) -> bool:
+    """Say that this worker of an elastic session leaves; return whether it is the last one.
+
+    One of the workers that leave at the same time is the last, and saves what all have added.
+    """
+    checked.MV_SessionFlush(session.handle, -1.0)
+    return _outcome(session, True) == capi.MV_LEAVE_LAST
 
 
 @contextlib.contextmanager
@@ -219,7 +219,7 @@ def _save(session: Session, step: int | None, before: object) -> bool:
     folder = session.options.checkpoints
     if folder is not None:
         session.save(folder, step, None, False, False)
-    if session.is_master_worker():
+    if session.options.elastic or session.is_master_worker():
         lost = "lost: mv.init had no checkpoints=" if before is None else "left to before="
         saved = f"saved in {folder}" if folder is not None else lost
         _log.warning("the job ends because of SIGTERM; its tables are %s", saved)
@@ -245,12 +245,7 @@ def may_save(session: Session | None, error: BaseException | None) -> bool:
     if session is None or session.closed:
         return notice.state.code not in (None, LOST)
     departure, options = session.departure, session.options
-    if (
-        notice.state.session is None
-        or session.forked
-        or departure.has_failed
-        or departure.is_agreed
-    ):
+    if notice.state.session is None or session.forked or departure.has_failed:
         return False
     return (options.checkpoints is not None or departure.before is not None) and _await_notice(
         session
@@ -285,7 +280,7 @@ def after_exit(session: Session, error: BaseException | None) -> bool:
 def _await_notice(session: Session) -> bool:
     """Return whether there is a notice, or one follows that has already reached a child."""
     deadline = time.monotonic() + notice.FOLLOWING_NOTICE
-    while not is_leaving(session) and notice.state.since is None:
+    while not is_leaving(session):
         if time.monotonic() > deadline:
             return False
         time.sleep(_INTERVAL)
@@ -297,19 +292,16 @@ def _leave_after_failure(session: Session) -> int:
     if notice.state.since is None:  # Another rank has received the signal.
         notice.begin()
     notice.state.phase = "meets"
+    step = departure.last_step
+    has_rounds = session.options.mode == capi.MV_MODE_SYNC
     try:
-        if session.options.elastic:
-            while (outcome := _outcome(session, True)) == capi.MV_LEAVE_NOT_NOW:
-                time.sleep(_INTERVAL)
-            return _leave_elastic(session, outcome == capi.MV_LEAVE_LAST, departure.before)
         is_leaving(session)  # The others get to know of the notice.
-        has_rounds = session.options.mode == capi.MV_MODE_SYNC
         if has_rounds:  # Others may wait in one.
             checked.MV_SessionFinish(session.handle)
         outcome = capi.MV_LEAVE_OTHER_CALL
-        while outcome != capi.MV_LEAVE_NOW:
+        while not session.options.elastic and outcome != capi.MV_LEAVE_NOW:
             outcome, step = _agree(session, capi.MV_AT_FAILURE)
-        return _leave_together(session, step, departure.before, makes_last_calls=not has_rounds)
+        return _leave(session, step, departure.before, makes_last_calls=not has_rounds)
     finally:
         notice.state.phase = ""
 
@@ -320,14 +312,13 @@ def close(session: Session) -> None:
         for companion in session.companions.get(CLOSED_FIRST, []):
             companions.callback(companion.close)
     failure: MultiversoError | None = None
-    together = session.options.on_term == "leave" and not session.options.elastic
-    if together and not session.departure.is_agreed:
+    if session.options.on_term == "leave" and notice.state.code is None:
         # The program may make the call in a `finally` block, after an exception.
         in_flight = sys.exc_info()[1]
         if in_flight is not None and after_failure(session, in_flight) is not None:
             return
         try:
-            _await_close(session)
+            _save_before_close(session)
         except MultiversoError as error:
             failure = error
     checked.MV_SessionClose(session.handle)
@@ -336,7 +327,13 @@ def close(session: Session) -> None:
         raise failure
 
 
-def _await_close(session: Session) -> None:
+def _save_before_close(session: Session) -> None:
+    """Save with the ranks that leave meanwhile, or as the last worker of an elastic session."""
+    if session.options.elastic:
+        if is_leaving(session) and _is_last(session):
+            with _saving(session):
+                _save(session, session.departure.last_step, None)
+        return
     while True:
         is_leaving(session)  # The others get to know of a notice that this rank has received.
         outcome, step = _agree(session, capi.MV_AT_CLOSE)

@@ -39,16 +39,14 @@ FOLLOWING_NOTICE: Final = 0.25
 #: parts of the time that it has. It gets two, since the ends of its blocks may wait again.
 _INTERRUPTS: Final = (0.5, 0.7)
 _LAST_END: Final = 0.9
-#: The exit code of a job that was told to end, as shells report SIGTERM.
-TOLD_TO_END: Final = 128 + signal.SIGTERM
 #: The exit code of a rank that ends because of SIGTERM, and has saved nothing.
 LOST: Final = 1
 
 
 class EndOfJob(SystemExit):  # noqa: N818
-    """Ends a process that leaves its job: with 143, or with 0 in an elastic session.
+    """Ends a process that leaves its job: with 143 after a save, else with 1.
 
-    If nothing has been saved, the code is 1.
+    A worker of an elastic session that leaves it to others ends with 0.
     """
 
 
@@ -224,7 +222,7 @@ def _watch(since: float, grace: float) -> None:
 
 
 def _exit_now(why: str) -> None:
-    code = TOLD_TO_END if state.has_saved else LOST
+    code = guard.TOLD_TO_END if state.has_saved else LOST
     saved = "saved" if state.has_saved else "not saved"
     with contextlib.suppress(OSError):
         os.write(2, f"multiverso: {why}; its tables are {saved}\n".encode())
@@ -271,9 +269,9 @@ def ignore_notice(_worker: int = 0) -> None:
 
 
 def code_of(end: EndOfJob) -> int:
-    """Return the exit code of a job of which this rank is the last one that has left it."""
+    """Return the exit code of a rank that has left its job, whose function has ended."""
     note_end()
-    return TOLD_TO_END if state.has_saved else int(end.code or 0)
+    return int(end.code or 0)
 
 
 def end_with(code: int) -> EndOfJob:

@@ -125,8 +125,7 @@ class Session:
         open_handle(raw, options.join, self.handle)
         self._set_attributes()
         self.closed = False
-        saves = options.on_term == "leave"
-        report_opened(self.rank, saves=saves, elastic=options.elastic)
+        report_opened(self.rank, saves=options.on_term == "leave")
         if raw.transport == capi.MV_TRANSPORT_MPI and self.local_rank == 0:
             warn_of_crowding(self.local_size)
         _log.debug("opened %r", self)

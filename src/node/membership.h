@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "base/status.h"
 #include "multiverso/constants.h"
+#include "node/joined_ranks.h"
 
 namespace multiverso {
 
@@ -66,7 +66,7 @@ struct ElasticSession {
   std::chrono::milliseconds peer_timeout{0};
   std::string host;
   int initial_size = 0;
-  const std::atomic<int32_t>* joined = nullptr;  // outlives the membership
+  const JoinedRanks* joined = nullptr;  // outlives the membership
 };
 
 // Returns a timeout for messages, such as "500 ms".
@@ -84,8 +84,8 @@ class Membership {
   static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
   // Returns the membership of a rank that joins an elastic session.
   static Membership OfJoiner(const ElasticSession& session, int rank);
-  // Counts the ranks of an elastic session from now on by this number, which outlives the object.
-  void Follow(const std::atomic<int32_t>* joined) { joined_ = joined; }
+  // Counts the ranks of an elastic session from now on by those, which outlive the object.
+  void Follow(const JoinedRanks* joined) { joined_ = joined; }
 
   bool is_elastic() const { return is_elastic_; }
   int max_workers() const { return max_workers_; }
@@ -97,7 +97,7 @@ class Membership {
   // Returns the number of ranks that have joined so far, including those that were lost.
   int size() const {
     if (!is_elastic_) return capacity();
-    const int joined = joined_ == nullptr ? 0 : joined_->load(std::memory_order_acquire);
+    const int joined = joined_ == nullptr ? 0 : joined_->count();
     return std::max(joined, initial_size_);
   }
   int worker_id() const { return worker_id(rank_); }
@@ -161,7 +161,7 @@ class Membership {
   bool is_elastic_ = false;
   int max_workers_ = 0;
   int initial_size_ = 0;
-  const std::atomic<int32_t>* joined_ = nullptr;
+  const JoinedRanks* joined_ = nullptr;
   OnLoss on_loss_ = OnLoss::kFail;
   std::string version_;  // of the library
   int mode_ = 0;

@@ -98,9 +98,10 @@ class Session {
   // Maps the tables that an elastic session had when this rank joined, so that they exist as long
   // as this rank, even if the ranks that created them end before this rank calls CreateTable.
   void FindEarlierTables();
-  // Returns whether this worker of an elastic session leaves now, an MV_LEAVE_ of the C API, after
-  // it was told to end. The last worker lets all others leave first.
-  int32_t LeaveElastic();
+  // Says that this worker of an elastic session was told to end, has made its last add, and leaves.
+  // Returns whether it is the last: true for exactly one of the workers that leave if none remains.
+  // No rank joins afterwards.
+  bool LeavesLast();
   // Ends this worker's part in the rounds of all tables.
   void Finish();
   // Leaves without waiting for other ranks.

@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
-#include <thread>
 
 #include "memory/segment.h"
-#include "multiverso/constants.h"
 #include "support/elastic.h"
 
 namespace multiverso::testing {
@@ -66,26 +65,41 @@ TEST_F(Joining, GivesNoNumberTwice) {
   EXPECT_TRUE(sessions[0]->context()->peers()->LostRanks().empty());
 }
 
-TEST_F(Joining, LetsOneOfAllRanksThatLeaveBeTheLast) {
-  for (int repetition = 0; repetition < 20; ++repetition) {
-    const Sessions sessions = OpenElastic(3);
-    if (repetition == 0) {  // Two have decided to leave, and have not left when the third is told.
-      EXPECT_EQ(sessions[0]->LeaveElastic(), MV_LEAVE_NOW);
-      EXPECT_EQ(sessions[1]->LeaveElastic(), MV_LEAVE_NOW);
-      EXPECT_EQ(sessions[2]->LeaveElastic(), MV_LEAVE_NOT_NOW);
+TEST_F(Joining, LetsTheLastRankThatLeavesKnowItInEveryOrder) {
+  std::vector<size_t> order = {0, 1, 2};
+  do {
+    for (int ended = 0; ended < 4; ++ended) {  // which of the first two end before the next leaves
+      const Sessions sessions = OpenElastic(3);
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(sessions[order[i]]->LeavesLast(), i == 2);
+        if ((ended >> i) % 2 == 1) sessions[order[i]]->Leave("told");
+      }
+      EXPECT_FALSE(sessions[order[0]]->LeavesLast());
+      EXPECT_TRUE(IsError(Join().status(), Code::kState, "its last worker was told to end"));
     }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_F(Joining, LetsOneOfAllRanksThatLeaveAtTheSameTimeBeTheLast) {
+  for (int repetition = 0; repetition < 50; ++repetition) {
+    const Sessions sessions = OpenElastic(3);
     std::atomic<int> last{0};
     OnAll(sessions, [&](Session* session) {
-      int32_t outcome = MV_LEAVE_NOT_NOW;
-      while (outcome == MV_LEAVE_NOT_NOW) {
-        outcome = session->LeaveElastic();
-        std::this_thread::yield();
-      }
-      last += outcome == MV_LEAVE_LAST ? 1 : 0;
+      last += session->LeavesLast() ? 1 : 0;
       session->Leave("told");
     });
     EXPECT_EQ(last, 1);
   }
+}
+
+TEST_F(Joining, LetsNoRankBeTheLastWhileAnotherRemains) {
+  const Sessions sessions = OpenElastic(1);
+  const auto joiner = ValueOf(Join());
+  EXPECT_FALSE(sessions[0]->LeavesLast());
+  const auto later = ValueOf(Join());
+  EXPECT_FALSE(joiner->LeavesLast());
+  EXPECT_TRUE(IsOk(joiner->Close()));
+  EXPECT_TRUE(later->LeavesLast());
 }
 
 TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
