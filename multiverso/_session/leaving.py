@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_int32, c_int64
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakMethod
+from typing import Any, Final
 
 from multiverso._local.guard import TOLD_TO_END
 from multiverso._native import arguments, capi
@@ -27,11 +26,9 @@ from multiverso._native.exception_text import describe
 from multiverso._native.library import checked
 from multiverso._native.reports import report_saved
 from multiverso._session import notice
+from multiverso._session.departure import Leaver
 from multiverso._session.notice import LOST, EndOfJob
 from multiverso.errors import AbortedError, MultiversoError
-
-if TYPE_CHECKING:
-    from multiverso._session.session import Session
 
 _log = logging.getLogger("multiverso")
 
@@ -52,50 +49,14 @@ class _Former:
 _former: Final = _Former()
 
 
-class Departure:
-    """What a session knows about its end at SIGTERM.
-
-    Attributes
-    ----------
-    last_step : int or None
-        The last step that the program has passed to `check_leaving`.
-    is_checked : bool
-        Whether the program calls `check_leaving` itself.
-    has_failed : bool
-        Whether the save or what precedes it has failed, so that it is not tried again.
-    before : callable or None
-        The last function that the program has passed to `check_leaving`.
-    last_calls : list of WeakMethod
-        What adapters do before this rank leaves: they add the deltas since their last syncs.
-
-    """
-
-    def __init__(self) -> None:
-        self.last_step: int | None = None
-        self.is_checked = self.has_failed = False
-        self.before: Callable[[], object] | None = None
-        self.last_calls: list[WeakMethod[Callable[[], None]]] = []
-
-    def add_last_call(self, call: Callable[[], None]) -> None:
-        """Let a method be called before this rank leaves, as long as its object lives."""
-        self.last_calls[:] = [each for each in self.last_calls if each() is not None]
-        self.last_calls.append(WeakMethod(call))
-
-    def make_last_calls(self) -> None:
-        """Do what adapters do before this rank leaves."""
-        for reference in self.last_calls:
-            if (call := reference()) is not None:
-                call()
-
-
-def listen(session: Session) -> None:
+def listen(session: Leaver) -> None:
     """Let SIGTERM be a notice to a session from now on; see `notice.listen`."""
     notice.listen(session)
     if sys.excepthook is not _end_by_exception:
         _former.hook, sys.excepthook = sys.excepthook, _end_by_exception
 
 
-def is_leaving(session: Session) -> bool:
+def is_leaving(session: Leaver) -> bool:
     """Return whether the ranks of a session are to leave; see `multiverso.is_leaving`."""
     if session.options.on_term != "leave":
         return False
@@ -103,13 +64,13 @@ def is_leaving(session: Session) -> bool:
     return was_told if session.options.elastic else bool(_outcome(session, was_told))
 
 
-def _outcome(session: Session, was_told: bool) -> int:
+def _outcome(session: Leaver, was_told: bool) -> int:
     outcome = c_int32()
     checked.MV_SessionLeaving(session.handle, was_told, byref(outcome))
     return outcome.value
 
 
-def check(session: Session, step: int | None, before: Callable[[], object] | None) -> None:
+def check(session: Leaver, step: int | None, before: Callable[[], object] | None) -> None:
     """End this rank if it is to leave; see `multiverso.check_leaving`."""
     if step is not None:
         step = arguments.integer(step, "step", 0, bits=62)
@@ -118,18 +79,18 @@ def check(session: Session, step: int | None, before: Callable[[], object] | Non
     _check(session, before)
 
 
-def check_after_sync(session: Session) -> None:
+def check_after_sync(session: Leaver) -> None:
     """Do the same for an adapter, unless the program itself does."""
     if not session.departure.is_checked:
         _check(session, None)
 
 
-def check_between_items(session: Session) -> None:
+def check_between_items(session: Leaver) -> None:
     """Do the same for `multiverso.Work`, with the last step of the program if there is one."""
     _check(session, None)
 
 
-def _check(session: Session, before: Callable[[], object] | None) -> None:
+def _check(session: Leaver, before: Callable[[], object] | None) -> None:
     options = session.options
     if options.on_term != "leave" or session.closed:
         return
@@ -144,7 +105,7 @@ def _check(session: Session, before: Callable[[], object] | None) -> None:
     notice.end_process(_leave(session, step, before))
 
 
-def _agree(session: Session, when: int) -> tuple[int, int | None]:
+def _agree(session: Leaver, when: int) -> tuple[int, int | None]:
     """Ask all ranks; return the outcome, and the smallest step of those that train."""
     last = session.departure.last_step
     step = c_int64(-1 if last is None else last)
@@ -159,7 +120,7 @@ def _agree(session: Session, when: int) -> tuple[int, int | None]:
 
 
 def _leave(
-    session: Session,
+    session: Leaver,
     step: int | None,
     before: Callable[[], object] | None,
     makes_last_calls: bool = True,
@@ -184,7 +145,7 @@ def _leave(
     return code
 
 
-def _is_last(session: Session) -> bool:
+def _is_last(session: Leaver) -> bool:
     """Say that this worker of an elastic session leaves; return whether it is the last one.
 
     One of the workers that leave at the same time is the last, and saves what all have added.
@@ -194,7 +155,7 @@ def _is_last(session: Session) -> bool:
 
 
 @contextlib.contextmanager
-def _saving(session: Session) -> Iterator[None]:
+def _saving(session: Leaver) -> Iterator[None]:
     """Let neither SIGTERM nor the end of a child process end the block by an exception."""
     notice.state.phase = "saves"
     restore = contextlib.ExitStack()
@@ -214,7 +175,7 @@ def _saving(session: Session) -> Iterator[None]:
         restore.close()
 
 
-def _save(session: Session, step: int | None, before: object) -> bool:
+def _save(session: Leaver, step: int | None, before: object) -> bool:
     """Save the tables; return whether this, or `before`, has saved anything."""
     folder = session.options.checkpoints
     if folder is not None:
@@ -229,7 +190,7 @@ def _save(session: Session, step: int | None, before: object) -> bool:
     return notice.state.has_saved
 
 
-def may_save(session: Session | None, error: BaseException | None) -> bool:
+def may_save(session: Leaver | None, error: BaseException | None) -> bool:
     """Return whether a notice may have ended the program, and its tables have been or can be saved.
 
     Parameters
@@ -252,7 +213,7 @@ def may_save(session: Session | None, error: BaseException | None) -> bool:
     )
 
 
-def after_failure(session: Session | None, error: BaseException | None) -> EndOfJob | None:
+def after_failure(session: Leaver | None, error: BaseException | None) -> EndOfJob | None:
     """Save together with the other ranks if the program of this one has failed after a notice.
 
     Returns
@@ -272,12 +233,12 @@ def after_failure(session: Session | None, error: BaseException | None) -> EndOf
     return None if notice.state.code in (None, LOST) else notice.end_with(notice.state.code)
 
 
-def after_exit(session: Session, error: BaseException | None) -> bool:
+def after_exit(session: Leaver, error: BaseException | None) -> bool:
     """Do the same while the interpreter exits, if the tables still exist; return whether it has."""
     return bool(notice.state.tables) and after_failure(session, error) is not None
 
 
-def _await_notice(session: Session) -> bool:
+def _await_notice(session: Leaver) -> bool:
     """Return whether there is a notice, or one follows that has already reached a child."""
     deadline = time.monotonic() + notice.FOLLOWING_NOTICE
     while not is_leaving(session):
@@ -287,7 +248,7 @@ def _await_notice(session: Session) -> bool:
     return True
 
 
-def _leave_after_failure(session: Session) -> int:
+def _leave_after_failure(session: Leaver) -> int:
     departure = session.departure
     if notice.state.since is None:  # Another rank has received the signal.
         notice.begin()
@@ -306,7 +267,7 @@ def _leave_after_failure(session: Session) -> int:
         notice.state.phase = ""
 
 
-def close(session: Session) -> None:
+def close(session: Leaver) -> None:
     """Close a session with all ranks, and save before with those that leave it meanwhile."""
     with contextlib.ExitStack() as companions:  # One that fails does not keep others from closing.
         for companion in session.companions.get(CLOSED_FIRST, []):
@@ -327,7 +288,7 @@ def close(session: Session) -> None:
         raise failure
 
 
-def _save_before_close(session: Session) -> None:
+def _save_before_close(session: Leaver) -> None:
     """Save with the ranks that leave meanwhile, or as the last worker of an elastic session."""
     if session.options.elastic:
         if is_leaving(session) and _is_last(session):

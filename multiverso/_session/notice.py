@@ -19,16 +19,14 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import ref
 
 from multiverso._local import guard
 from multiverso._native import library
 from multiverso._native.library import checked
+from multiverso._session.departure import Leaver
 from multiverso.errors import StateError
-
-if TYPE_CHECKING:
-    from multiverso._session.session import Session
 
 #: Seconds in which another SIGTERM belongs to the same notice: Slurm signals all processes of a
 #: job, and a launcher that it signals passes the signal to them, late on a crowded machine.
@@ -62,7 +60,7 @@ class _State:
 
     Attributes
     ----------
-    session : Session or None
+    session : Leaver or None
         The session to which SIGTERM is a notice now.
     earlier : callable, signal.Handlers or None
         The handler before `listen`; None if it was not one of Python's.
@@ -90,7 +88,7 @@ class _State:
 
     """
 
-    session: Session | None = None
+    session: Leaver | None = None
     earlier: Callable[[int, Any], Any] | int | None = None
     program: CodeType | None = None
     since: float | None = None
@@ -107,7 +105,7 @@ state: Final = _State()
 _forking: Final = threading.local()
 
 
-def listen(session: Session) -> None:
+def listen(session: Leaver) -> None:
     """Let SIGTERM be a notice to a session from now on.
 
     Raises

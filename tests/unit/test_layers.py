@@ -231,6 +231,10 @@ class TestTheTree(unittest.TestCase):
     def test_no_modules_import_each_other_in_a_cycle(self):
         self.assertEqual(cycles(module_graph(ROOT / "multiverso")), [])
 
+    def test_no_modules_of_the_session_need_each_other_even_for_types(self):
+        for path in (ROOT / "multiverso" / "_session").glob("*.py"):
+            self.assertNotIn("TYPE_CHECKING", path.read_text("utf-8"), path.name)
+
     def test_source_files_are_found(self):
         self.assertGreater(len(list(core_files(ROOT / "src"))), 20)
         self.assertGreater(len(list((ROOT / "multiverso").rglob("*.py"))), 5)
