@@ -289,7 +289,7 @@ def close(session: Leaver) -> None:
 
 
 def _save_before_close(session: Leaver) -> None:
-    """Save with the ranks that leave meanwhile, or as the last worker of an elastic session."""
+    """Save with the ranks that leave meanwhile; after a notice, as the last elastic worker."""
     if session.options.elastic:
         if is_leaving(session) and _is_last(session):
             with _saving(session):
