@@ -32,7 +32,7 @@ from multiverso.errors import AbortedError, MultiversoError
 
 _log = logging.getLogger("multiverso")
 
-#: Seconds between two questions to the other workers of an elastic session.
+#: Seconds between two looks for a notice.
 _INTERVAL: Final = 0.05
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
@@ -279,7 +279,10 @@ def close(session: Leaver) -> None:
         if in_flight is not None and after_failure(session, in_flight) is not None:
             return
         try:
-            _save_before_close(session)
+            if session.options.elastic:
+                save_if_last(session)
+            else:
+                _await_close(session)
         except MultiversoError as error:
             failure = error
     checked.MV_SessionClose(session.handle)
@@ -288,13 +291,14 @@ def close(session: Leaver) -> None:
         raise failure
 
 
-def _save_before_close(session: Leaver) -> None:
-    """Save with the ranks that leave meanwhile; after a notice, as the last elastic worker."""
-    if session.options.elastic:
-        if is_leaving(session) and _is_last(session):
-            with _saving(session):
-                _save(session, session.departure.last_step, None)
-        return
+def save_if_last(session: Leaver) -> None:
+    """Save after a notice, before the last worker of an elastic session ends by itself."""
+    if notice.state.code is None and is_leaving(session) and _is_last(session):
+        with _saving(session):
+            _save(session, session.departure.last_step, None)
+
+
+def _await_close(session: Leaver) -> None:
     while True:
         is_leaving(session)  # The others get to know of a notice that this rank has received.
         outcome, step = _agree(session, capi.MV_AT_CLOSE)

@@ -354,7 +354,8 @@ class Session:
 
         Every add that has returned is kept. The other ranks then find this one in `lost_ranks`, and
         collective calls do not wait for it. If it was the master, the next worker becomes the
-        master. `multiverso.init` may be called again afterwards.
+        master. `multiverso.init` may be called again afterwards. The last worker of an elastic
+        session saves before, if it was told to end (`multiverso.check_leaving`).
 
         Raises
         ------
@@ -362,7 +363,7 @@ class Session:
             If the session has neither ``elastic=True`` nor ``on_peer_lost="continue"``, or has been
             shut down.
         CheckpointIOError, OperationTimeout, PeerLostError, AbortedError
-            If a background save or a background call of a table failed.
+            If a save or a background call of a table failed.
 
         Examples
         --------
@@ -379,6 +380,8 @@ class Session:
                 "continues without this rank; in others, all ranks call mv.shutdown()"
             )
             raise StateError(msg)
+        if self.options.elastic:
+            leaving.save_if_last(self)
         checked.MV_SessionFlush(self.handle, -1.0)
         self._leave("it called leave()", is_wanted=True)
 

@@ -175,7 +175,9 @@ class TestNotice(SessionCleanupTestCase):
 
         calls = []
         checks = lambda: mv.check_leaving(5, before=lambda: calls.append(mv.is_initialized()))  # noqa: E731
-        for number, (leave, code) in enumerate(((checks, 143), (mv.shutdown, 0), (fails, 143))):
+        leaves = lambda: current_session().leave()  # noqa: E731
+        ends = ((checks, 143), (mv.shutdown, 0), (leaves, 0), (fails, 143))
+        for number, (leave, code) in enumerate(ends):
             folder = os.path.join(self.folder, str(number))
             end = 0
             with self.assertLogs("multiverso", "WARNING") as logs:
