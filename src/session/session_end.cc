@@ -60,10 +60,8 @@ Result<int32_t> Session::AgreeToLeave(int when, int64_t* step, Interrupt* interr
   return MV_LEAVE_NOW;
 }
 
-bool Session::LeavesLast() {
+bool Session::IsLastToLeave() {
   const NodeMemory& memory = *context_->memory();
-  // Each rank says that it leaves, and then looks, so the last one to say so sees that none stays.
-  memory.own_slot().leaves.store(1);
   JoinedRanks& joined = memory.control()->joined;
   const int size = joined.count();
   const std::vector<int> ended = context_->peers()->EndedRanks();
@@ -71,7 +69,8 @@ bool Session::LeavesLast() {
     const bool has_ended = std::binary_search(ended.begin(), ended.end(), rank);
     if (!has_ended && memory.slot(rank).leaves.load() == 0) return false;
   }
-  // Several ranks may see it, of which one ends the session, unless another rank has joined it.
+  // Each rank says that it leaves before it looks, so at least the last to say so sees that none
+  // stays. One of those that see it ends the session, unless another rank has joined it.
   return joined.End(size);
 }
 

@@ -65,41 +65,39 @@ TEST_F(Joining, GivesNoNumberTwice) {
   EXPECT_TRUE(sessions[0]->context()->peers()->LostRanks().empty());
 }
 
-TEST_F(Joining, LetsTheLastRankThatLeavesKnowItInEveryOrder) {
-  std::vector<size_t> order = {0, 1, 2};
+TEST_F(Joining, LetsExactlyOneOfAllRanksThatLeaveBeTheLast) {
+  const Sessions sessions = OpenElastic(3);
+  std::vector<size_t> order = {0, 0, 1, 1, 2, 2};  // each rank says that it leaves, and then looks
   do {
-    for (int ended = 0; ended < 4; ++ended) {  // which of the first two end before the next leaves
-      const Sessions sessions = OpenElastic(3);
-      for (size_t i = 0; i < 3; ++i) {
-        EXPECT_EQ(sessions[order[i]]->LeavesLast(), i == 2);
-        if ((ended >> i) % 2 == 1) sessions[order[i]]->Leave("told");
-      }
-      EXPECT_FALSE(sessions[order[0]]->LeavesLast());
-      EXPECT_TRUE(IsError(Join().status(), Code::kState, "its last worker was told to end"));
+    for (const auto& session : sessions) {
+      session->context()->memory()->own_slot().leaves.store(0);
+      session->context()->memory()->control()->joined.Start(3);
     }
-  } while (std::next_permutation(order.begin(), order.end()));
-}
-
-TEST_F(Joining, LetsOneOfAllRanksThatLeaveAtTheSameTimeBeTheLast) {
-  for (int repetition = 0; repetition < 50; ++repetition) {
-    const Sessions sessions = OpenElastic(3);
-    std::atomic<int> last{0};
-    OnAll(sessions, [&](Session* session) {
-      last += session->LeavesLast() ? 1 : 0;
-      session->Leave("told");
-    });
+    std::vector<bool> leaves(3);
+    int last = 0;
+    for (const size_t rank : order) {
+      if (leaves[rank]) last += sessions[rank]->IsLastToLeave() ? 1 : 0;
+      if (!leaves[rank]) sessions[rank]->SayThatItLeaves();
+      leaves[rank] = true;
+    }
     EXPECT_EQ(last, 1);
-  }
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_TRUE(IsError(Join().status(), Code::kState, "its last worker was told to end"));
 }
 
 TEST_F(Joining, LetsNoRankBeTheLastWhileAnotherRemains) {
+  const auto is_last = [](Session* session) {
+    session->SayThatItLeaves();
+    return session->IsLastToLeave();
+  };
   const Sessions sessions = OpenElastic(1);
   const auto joiner = ValueOf(Join());
-  EXPECT_FALSE(sessions[0]->LeavesLast());
+  EXPECT_FALSE(is_last(sessions[0].get()));
+  sessions[0]->Leave("told");
   const auto later = ValueOf(Join());
-  EXPECT_FALSE(joiner->LeavesLast());
+  EXPECT_FALSE(is_last(joiner.get()));
   EXPECT_TRUE(IsOk(joiner->Close()));
-  EXPECT_TRUE(later->LeavesLast());
+  EXPECT_TRUE(is_last(later.get()));
 }
 
 TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
