@@ -105,9 +105,6 @@ class ElasticJob:
         """Run the job; return its exit code, as `ranks.watch` does."""
         try:
             code = ranks.watch(self._first_ranks(), self._react, is_stopped, self._started)
-            # A rank that was killed may be the one to which the others have left the save.
-            if is_stopped() and not code and self._failures:
-                code = first_cause(self._failures).code
             return self._started.code_when_told(code, is_told=is_stopped())
         finally:
             self._started.close()
