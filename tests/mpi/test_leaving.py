@@ -80,30 +80,28 @@ def test_run_restarts_a_job_whose_rank_was_told_to_end(tmp_path):
 
 @needs_found_sessions
 @pytest.mark.parametrize(
-    ("told", "folder"),
+    ("launcher", "told", "folder"),
     [
-        pytest.param("job", "saved", marks=pytest.mark.one_mpi),
-        pytest.param("job", None, marks=pytest.mark.one_mpi),
-        pytest.param("ranks", "saved", marks=pytest.mark.one_mpi),
-        ("ranks of MPI", "saved"),
+        pytest.param("elastic", "job", "saved", marks=pytest.mark.one_mpi),
+        pytest.param("elastic", "job", None, marks=pytest.mark.one_mpi),
+        pytest.param("elastic", "ranks", "saved", marks=pytest.mark.one_mpi),
+        ("mpi", "job", "saved"),
     ],
 )
-def test_one_worker_of_an_elastic_job_saves_when_all_are_told(told, folder, tmp_path):
+def test_one_worker_of_an_elastic_job_saves_when_all_are_told(launcher, told, folder, tmp_path):
     folder = folder and tmp_path / folder
-    options = {"mpirun": launch.run_command(tmp_path, "--elastic", "1:4")}
-    if told == "ranks of MPI":
-        options = {"survives": True}
-    with launch.Job("leaving.py", "leaves_alone", str(folder), np=4, **options) as job:
+    options = {"elastic": ["--elastic", "1:4"], "mpi": ["--mpi", "--survive"]}[launcher]
+    mpirun = launch.run_command(tmp_path, *options)
+    with launch.Job("leaving.py", "leaves_alone", str(folder), np=4, mpirun=mpirun) as job:
         job.wait_for("busy")
         for rank in [launch.RUNNER] if told == "job" else range(4):
             job.signal(rank, signal.SIGTERM)
         result = job.finish().check_clean()
+    assert result.returncode == (ENDED if folder else 1), result.output
     assert result.output.count("its tables are") == 1, result.output
     if folder:
         adds = sum(report["adds"] for report in result.reports.values())
         assert saved(folder, "adds").tolist() == 8 * [adds]
-    if told != "ranks of MPI":  # There mpirun says nothing about the ranks.
-        assert result.returncode == (ENDED if folder else 1), result.output
 
 
 @needs_found_sessions
