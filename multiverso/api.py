@@ -171,7 +171,7 @@ def init(
     StateError
         If a session with other options is open, MPI has been finalized, or ``on_term="leave"`` is
         given outside the main thread; for a process that is to join, if there is no such session,
-        it is not elastic, or it has no free place.
+        it is not elastic, it has no free place, or its last worker ends it because of SIGTERM.
     LauncherError
         If a launcher started this process and no MPI is found, or the launcher has another MPI.
     MismatchError, OperationTimeout, PeerLostError, AbortedError

@@ -11,6 +11,7 @@ from typing import Final
 from multiverso._local import ranks
 from multiverso._local.cores import Share
 from multiverso._local.first_cause import Failure, cause_of, first_cause
+from multiverso._local.guard import TOLD_TO_END
 from multiverso._local.job import WorkerRange, joiner_variables
 
 #: If a rank and its replacements fail this many times in a row, each within this many seconds of
@@ -42,7 +43,8 @@ class ElasticJob:
     """An elastic job.
 
     A rank that fails does not end the others. If fewer than the least number then run, the job ends
-    with the code of that rank. Otherwise its code is that of the last rank to end.
+    with the code of that rank. Otherwise its code is 143 if the last worker has saved after
+    SIGTERM, and else that of the last rank to end.
 
     `program` is that of a rank, with its arguments; there is a share for each rank at the start.
     With `respawn`, a rank that fails is replaced at once. `report` prints a sentence. With `tags`,
@@ -69,6 +71,7 @@ class ElasticJob:
         self._after: list[Failure] = []  # those of ranks that had ended their session before
         self._had_success = False  # whether a rank has ended with 0
         self._code = 0  # of the last rank to end
+        self._has_saved = False  # whether the last worker has saved after SIGTERM
 
     def _first_ranks(self) -> Iterator[subprocess.Popen[bytes]]:
         """Start the first ranks."""
@@ -93,10 +96,14 @@ class ElasticJob:
         failed: list[Failure] = []
         for process in ended:
             start = self._starts.pop(process.pid)
+            state = self._started.state(process)
+            if state.has_saved and process.returncode == TOLD_TO_END:
+                self._has_saved = True
+                continue
             if not process.returncode:
                 self._had_success = True
                 continue
-            phase = self._started.state(process).phase
+            phase = state.phase
             if phase == "after":
                 self._report(f"{_describe(process)} after its session, so nothing replaces it")
                 self._after.append(self._started.failure(process))
@@ -120,7 +127,9 @@ class ElasticJob:
         if running:
             return None
         # Nobody has done the work of a rank that failed after its session.
-        return first_cause(self._after).code if self._after else self._code
+        if self._after:
+            return first_cause(self._after).code
+        return TOLD_TO_END if self._has_saved else self._code
 
     def _replacement(
         self, start: _Start, process: subprocess.Popen[bytes], is_open: bool

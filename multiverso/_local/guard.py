@@ -22,6 +22,8 @@ from multiverso.errors import MultiversoError
 
 #: Seconds that processes have to end after a signal, unless the user chooses others.
 GRACE: Final = 30.0
+#: The exit code of a rank that was told to end and has saved, as shells report SIGTERM.
+TOLD_TO_END: Final = 128 + signal.SIGTERM
 #: The variable that tells ranks how many seconds they have, also in jobs without `multiverso run`.
 GRACE_VARIABLE: Final = "MULTIVERSO_GRACE"
 #: The same if the launcher was killed. All processes must then end within 5 seconds.

@@ -23,8 +23,6 @@ from multiverso._native.reports import VARIABLE, RankState, Reports
 _INTERVAL: Final = 0.02
 #: Seconds in which a rank that others have lost must end, if it has not said that it fails.
 _CAUSE_SECONDS: Final = 5.0
-#: The exit code of ranks that were told to end and have saved, of which none is to blame.
-_TOLD_TO_END: Final = 128 + signal.SIGTERM
 #: What a rank gets of the cores if nobody has divided them.
 _UNLIMITED: Final = Share()
 
@@ -170,12 +168,10 @@ def code_when_told(code: int, states: Iterable[RankState], *, is_told: bool) -> 
     has_saved = any(state.has_saved for state in states)
     # A signal may still end a rank that has saved. mpirun has its number, or 128 more.
     if has_saved and abs(code) % 128 in (signal.SIGTERM, signal.SIGKILL):
-        return _TOLD_TO_END
-    if code in (_TOLD_TO_END, -signal.SIGTERM):
+        return guard.TOLD_TO_END
+    if code in (guard.TOLD_TO_END, -signal.SIGTERM):
         return 1
-    # Ranks that leave an elastic session end with 0.
-    leave = is_told and any(state.elastic for state in states)
-    return _TOLD_TO_END if code == 0 and leave and has_saved else code
+    return guard.TOLD_TO_END if code == 0 and is_told and has_saved else code
 
 
 def explain_mpi_job(
@@ -200,7 +196,7 @@ def explain_mpi_job(
         code = first.code
     # If ranks have saved and none has failed, mpirun has a code of its own for what it ended.
     if code and first is None and any(state.has_saved for state in states):
-        code = _TOLD_TO_END
+        code = guard.TOLD_TO_END
     code = code_when_told(code, states, is_told=is_told)
     _print_rest(reports, report, is_cause_known=is_known)
     return code
@@ -294,9 +290,9 @@ class FirstFailure:
         if not self._failures:
             return 0
         # Ranks that have saved are not to blame.
-        others = [failure for failure in self._failures if failure.code != _TOLD_TO_END]
+        others = [failure for failure in self._failures if failure.code != guard.TOLD_TO_END]
         first = first_cause(others or self._failures)
-        if (self._ends_job or first.code > 0) and first.code != _TOLD_TO_END:
+        if (self._ends_job or first.code > 0) and first.code != guard.TOLD_TO_END:
             self._started.report(describe(first))
         return first.code
 

@@ -17,7 +17,7 @@ event : str
     One of these, with further entries:
 
     - ``opened``: the process is in a session, as `rank`. `saves` says whether SIGTERM lets it save
-      and leave, and `elastic` whether it then ends with 0.
+      and leave.
     - ``saved``: this rank has saved because of SIGTERM.
     - ``closed``: that session has ended as the program wanted: by a shutdown with all ranks, or
       because this rank left those that continue. What fails later has nothing to do with it.
@@ -66,7 +66,6 @@ class Report(NamedTuple):
     code: int | None = None
     text: str = ""
     saves: bool = False
-    elastic: bool = False
     order: int = 0
 
     @property
@@ -93,14 +92,12 @@ class RankState:
     own_failure: Report | None = None  # the first that says that it fails by itself
     failure: Report | None = None  # of its end
     saves: bool = False  # Whether SIGTERM lets it save and leave.
-    elastic: bool = False
     has_saved: bool = False
 
     def add(self, report: Report) -> None:
         """Add what the process has reported next."""
         if report.event == "opened":
-            self.pid, self.rank = report.pid, report.rank
-            self.saves, self.elastic = report.saves, report.elastic
+            self.pid, self.rank, self.saves = report.pid, report.rank, report.saves
             self.phase = "in"
             self.loss = self.own_failure = self.failure = None
         elif report.event == "closed":
@@ -175,10 +172,10 @@ def claim() -> None:
         os.environ[VARIABLE] = ":".join([*fields[:5], own])
 
 
-def report_opened(rank: int, *, saves: bool, elastic: bool) -> None:
+def report_opened(rank: int, *, saves: bool) -> None:
     """Report that this process is in a session, and what SIGTERM lets it do."""
     _process.loss, _process.rank, _process.has_failed = None, rank, False
-    _report("opened", rank=rank, saves=saves, elastic=elastic)
+    _report("opened", rank=rank, saves=saves)
 
 
 def report_saved() -> None:

@@ -270,9 +270,10 @@ def check_leaving(step: int | None = None, *, before: Callable[[], object] | Non
     It returns at once without ``mv.init(on_term="leave")``, and in async mode as long as nobody has
     received SIGTERM. When a rank has:
 
-    - In an elastic session, that worker leaves and ends with exit code 0. The others continue, and
-      its items of `Work` are handed out again. The last worker to leave lets the others leave
-      first, and saves.
+    - In an elastic session, that worker leaves at once and ends with exit code 0. The others
+      continue, and its items of `Work` are handed out again. If none remains, it saves in the
+      folder `checkpoints` of `init`, and ends with 143, or with 1 if there is neither a folder nor
+      `before`.
     - In other sessions, all ranks leave together. Each waits here until all have called this, then
       they save in the folder `checkpoints` of `init`, shut down and end with exit code 143, or
       with 1 if there is neither a folder nor `before`. A program that fails after the signal saves
@@ -302,7 +303,7 @@ def check_leaving(step: int | None = None, *, before: Callable[[], object] | Non
     SystemExit
         To end this process. ``finally`` blocks run.
     CheckpointIOError
-        On all ranks, if the save failed.
+        On all ranks that save, if the save failed.
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError

@@ -1,5 +1,7 @@
 """What a session does at SIGTERM: its ranks agree to leave, save, and end.
 
+In an elastic session, a rank leaves alone when it receives the signal, and the last one saves.
+
 A rank whose program fails after a notice (see `notice`) meets the others for the same save. They
 may be in other calls: rounds go on without this rank, which has finished its own, and other
 collective calls fail, so that these ranks come to the save by the same way (`after_failure`).
@@ -16,23 +18,21 @@ import time
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_int32, c_int64
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakMethod
+from typing import Any, Final
 
+from multiverso._local.guard import TOLD_TO_END
 from multiverso._native import arguments, capi
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked
 from multiverso._native.reports import report_saved
 from multiverso._session import notice
-from multiverso._session.notice import LOST, TOLD_TO_END, EndOfJob
+from multiverso._session.departure import Leaver
+from multiverso._session.notice import LOST, EndOfJob
 from multiverso.errors import AbortedError, MultiversoError
-
-if TYPE_CHECKING:
-    from multiverso._session.session import Session
 
 _log = logging.getLogger("multiverso")
 
-#: Seconds between two questions to the other workers of an elastic session.
+#: Seconds between two looks for a notice.
 _INTERVAL: Final = 0.05
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
@@ -49,43 +49,14 @@ class _Former:
 _former: Final = _Former()
 
 
-class Departure:
-    """What a session knows about its end at SIGTERM.
-
-    `is_checked` says whether the program calls `check_leaving` itself, `is_agreed` whether all
-    ranks have agreed to leave, and `has_failed` whether the save or what precedes it has failed, so
-    that it is not tried again.
-    """
-
-    def __init__(self) -> None:
-        #: The last step that the program has passed to `check_leaving`.
-        self.last_step: int | None = None
-        self.is_checked = self.is_agreed = self.has_failed = False
-        #: The last function that the program has passed to `check_leaving`.
-        self.before: Callable[[], object] | None = None
-        #: What adapters do before this rank leaves: they add the deltas since their last syncs.
-        self.last_calls: list[WeakMethod[Callable[[], None]]] = []
-
-    def add_last_call(self, call: Callable[[], None]) -> None:
-        """Let a method be called before this rank leaves, as long as its object lives."""
-        self.last_calls[:] = [each for each in self.last_calls if each() is not None]
-        self.last_calls.append(WeakMethod(call))
-
-    def make_last_calls(self) -> None:
-        """Do what adapters do before this rank leaves."""
-        for reference in self.last_calls:
-            if (call := reference()) is not None:
-                call()
-
-
-def listen(session: Session) -> None:
+def listen(session: Leaver) -> None:
     """Let SIGTERM be a notice to a session from now on; see `notice.listen`."""
     notice.listen(session)
     if sys.excepthook is not _end_by_exception:
         _former.hook, sys.excepthook = sys.excepthook, _end_by_exception
 
 
-def is_leaving(session: Session) -> bool:
+def is_leaving(session: Leaver) -> bool:
     """Return whether the ranks of a session are to leave; see `multiverso.is_leaving`."""
     if session.options.on_term != "leave":
         return False
@@ -93,13 +64,13 @@ def is_leaving(session: Session) -> bool:
     return was_told if session.options.elastic else bool(_outcome(session, was_told))
 
 
-def _outcome(session: Session, was_told: bool) -> int:
+def _outcome(session: Leaver, was_told: bool) -> int:
     outcome = c_int32()
     checked.MV_SessionLeaving(session.handle, was_told, byref(outcome))
     return outcome.value
 
 
-def check(session: Session, step: int | None, before: Callable[[], object] | None) -> None:
+def check(session: Leaver, step: int | None, before: Callable[[], object] | None) -> None:
     """End this rank if it is to leave; see `multiverso.check_leaving`."""
     if step is not None:
         step = arguments.integer(step, "step", 0, bits=62)
@@ -108,33 +79,33 @@ def check(session: Session, step: int | None, before: Callable[[], object] | Non
     _check(session, before)
 
 
-def check_after_sync(session: Session) -> None:
+def check_after_sync(session: Leaver) -> None:
     """Do the same for an adapter, unless the program itself does."""
     if not session.departure.is_checked:
         _check(session, None)
 
 
-def check_between_items(session: Session) -> None:
+def check_between_items(session: Leaver) -> None:
     """Do the same for `multiverso.Work`, with the last step of the program if there is one."""
     _check(session, None)
 
 
-def _check(session: Session, before: Callable[[], object] | None) -> None:
+def _check(session: Leaver, before: Callable[[], object] | None) -> None:
     options = session.options
     if options.on_term != "leave" or session.closed:
         return
-    if options.elastic:
-        outcome = _outcome(session, notice.state.since is not None)
-        if outcome in (capi.MV_LEAVE_NOW, capi.MV_LEAVE_LAST):
-            notice.end_process(_leave_elastic(session, outcome == capi.MV_LEAVE_LAST, before))
     # In sync mode nobody can ask alone: the others would wait in the next round.
-    elif is_leaving(session) or options.mode == capi.MV_MODE_SYNC:
+    if not is_leaving(session) and options.mode != capi.MV_MODE_SYNC:
+        return
+    step = session.departure.last_step
+    if not options.elastic:
         outcome, step = _agree(session, capi.MV_AT_STEP)
-        if outcome == capi.MV_LEAVE_NOW:
-            notice.end_process(_leave_together(session, step, before))
+        if outcome != capi.MV_LEAVE_NOW:
+            return
+    notice.end_process(_leave(session, step, before))
 
 
-def _agree(session: Session, when: int) -> tuple[int, int | None]:
+def _agree(session: Leaver, when: int) -> tuple[int, int | None]:
     """Ask all ranks; return the outcome, and the smallest step of those that train."""
     last = session.departure.last_step
     step = c_int64(-1 if last is None else last)
@@ -148,44 +119,43 @@ def _agree(session: Session, when: int) -> tuple[int, int | None]:
     return outcome.value, None if step.value < 0 else step.value
 
 
-def _leave_together(
-    session: Session,
+def _leave(
+    session: Leaver,
     step: int | None,
     before: Callable[[], object] | None,
     makes_last_calls: bool = True,
 ) -> int:
-    """Save and close the session with all ranks; return the exit code."""
+    """Save and end the session with all ranks; return the exit code.
+
+    A worker of an elastic session leaves alone, and saves only if it is the last one.
+    """
+    code = 0
     with _saving(session):
         if makes_last_calls:
             session.departure.make_last_calls()
         if before is not None:
             before()
-        has_saved = _save(session, step, before)
-        session.departure.is_agreed = True
-        notice.state.code = TOLD_TO_END if has_saved else LOST
-        session.close()
-    return notice.state.code
-
-
-def _leave_elastic(session: Session, is_last: bool, before: Callable[[], object] | None) -> int:
-    """Leave alone; return the exit code."""
-    has_saved = True
-    with _saving(session):
-        session.departure.make_last_calls()
-        if before is not None:
-            before()
-        if is_last:
-            has_saved = _save(session, session.departure.last_step, before)
-        notice.state.code = 0 if has_saved else LOST
-        if is_last:
-            session.close()
-        else:
+        if not session.options.elastic or _is_last(session):
+            code = TOLD_TO_END if _save(session, step, before) else LOST
+        notice.state.code = code
+        if session.options.elastic:
             session.leave()
-    return notice.state.code
+        else:
+            session.close()
+    return code
+
+
+def _is_last(session: Leaver) -> bool:
+    """Say that this worker of an elastic session leaves; return whether it is the last one.
+
+    One of the workers that leave at the same time is the last, and saves what all have added.
+    """
+    checked.MV_SessionFlush(session.handle, -1.0)
+    return _outcome(session, True) == capi.MV_LEAVE_LAST
 
 
 @contextlib.contextmanager
-def _saving(session: Session) -> Iterator[None]:
+def _saving(session: Leaver) -> Iterator[None]:
     """Let neither SIGTERM nor the end of a child process end the block by an exception."""
     notice.state.phase = "saves"
     restore = contextlib.ExitStack()
@@ -205,12 +175,12 @@ def _saving(session: Session) -> Iterator[None]:
         restore.close()
 
 
-def _save(session: Session, step: int | None, before: object) -> bool:
+def _save(session: Leaver, step: int | None, before: object) -> bool:
     """Save the tables; return whether this, or `before`, has saved anything."""
     folder = session.options.checkpoints
     if folder is not None:
         session.save(folder, step, None, False, False)
-    if session.is_master_worker():
+    if session.options.elastic or session.is_master_worker():
         lost = "lost: mv.init had no checkpoints=" if before is None else "left to before="
         saved = f"saved in {folder}" if folder is not None else lost
         _log.warning("the job ends because of SIGTERM; its tables are %s", saved)
@@ -220,7 +190,7 @@ def _save(session: Session, step: int | None, before: object) -> bool:
     return notice.state.has_saved
 
 
-def may_save(session: Session | None, error: BaseException | None) -> bool:
+def may_save(session: Leaver | None, error: BaseException | None) -> bool:
     """Return whether a notice may have ended the program, and its tables have been or can be saved.
 
     `session` is None if it has ended; `error` has ended the program.
@@ -230,19 +200,14 @@ def may_save(session: Session | None, error: BaseException | None) -> bool:
     if session is None or session.closed:
         return notice.state.code not in (None, LOST)
     departure, options = session.departure, session.options
-    if (
-        notice.state.session is None
-        or session.forked
-        or departure.has_failed
-        or departure.is_agreed
-    ):
+    if notice.state.session is None or session.forked or departure.has_failed:
         return False
     return (options.checkpoints is not None or departure.before is not None) and _await_notice(
         session
     )
 
 
-def after_failure(session: Session | None, error: BaseException | None) -> EndOfJob | None:
+def after_failure(session: Leaver | None, error: BaseException | None) -> EndOfJob | None:
     """Save together with the other ranks if the program of this one has failed after a notice.
 
     Return how the process is to end, since the session has ended with a save, or None if it has
@@ -259,57 +224,56 @@ def after_failure(session: Session | None, error: BaseException | None) -> EndOf
     return None if notice.state.code in (None, LOST) else notice.end_with(notice.state.code)
 
 
-def after_exit(session: Session, error: BaseException | None) -> bool:
+def after_exit(session: Leaver, error: BaseException | None) -> bool:
     """Do the same while the interpreter exits, if the tables still exist; return whether it has."""
     return bool(notice.state.tables) and after_failure(session, error) is not None
 
 
-def _await_notice(session: Session) -> bool:
+def _await_notice(session: Leaver) -> bool:
     """Return whether there is a notice, or one follows that has already reached a child."""
     deadline = time.monotonic() + notice.FOLLOWING_NOTICE
-    while not is_leaving(session) and notice.state.since is None:
+    while not is_leaving(session):
         if time.monotonic() > deadline:
             return False
         time.sleep(_INTERVAL)
     return True
 
 
-def _leave_after_failure(session: Session) -> int:
+def _leave_after_failure(session: Leaver) -> int:
     departure = session.departure
     if notice.state.since is None:  # Another rank has received the signal.
         notice.begin()
     notice.state.phase = "meets"
+    step = departure.last_step
+    has_rounds = session.options.mode == capi.MV_MODE_SYNC
     try:
-        if session.options.elastic:
-            while (outcome := _outcome(session, True)) == capi.MV_LEAVE_NOT_NOW:
-                time.sleep(_INTERVAL)
-            return _leave_elastic(session, outcome == capi.MV_LEAVE_LAST, departure.before)
         is_leaving(session)  # The others get to know of the notice.
-        has_rounds = session.options.mode == capi.MV_MODE_SYNC
         if has_rounds:  # Others may wait in one.
             checked.MV_SessionFinish(session.handle)
         outcome = capi.MV_LEAVE_OTHER_CALL
-        while outcome != capi.MV_LEAVE_NOW:
+        while not session.options.elastic and outcome != capi.MV_LEAVE_NOW:
             outcome, step = _agree(session, capi.MV_AT_FAILURE)
-        return _leave_together(session, step, departure.before, makes_last_calls=not has_rounds)
+        return _leave(session, step, departure.before, makes_last_calls=not has_rounds)
     finally:
         notice.state.phase = ""
 
 
-def close(session: Session) -> None:
+def close(session: Leaver) -> None:
     """Close a session with all ranks, and save before with those that leave it meanwhile."""
     with contextlib.ExitStack() as companions:  # One that fails does not keep others from closing.
         for companion in session.companions.get(CLOSED_FIRST, []):
             companions.callback(companion.close)
     failure: MultiversoError | None = None
-    together = session.options.on_term == "leave" and not session.options.elastic
-    if together and not session.departure.is_agreed:
+    if session.options.on_term == "leave" and notice.state.code is None:
         # The program may make the call in a `finally` block, after an exception.
         in_flight = sys.exc_info()[1]
         if in_flight is not None and after_failure(session, in_flight) is not None:
             return
         try:
-            _await_close(session)
+            if session.options.elastic:
+                save_if_last(session)
+            else:
+                _await_close(session)
         except MultiversoError as error:
             failure = error
     checked.MV_SessionClose(session.handle)
@@ -318,7 +282,14 @@ def close(session: Session) -> None:
         raise failure
 
 
-def _await_close(session: Session) -> None:
+def save_if_last(session: Leaver) -> None:
+    """Save after a notice, before the last worker of an elastic session ends by itself."""
+    if notice.state.code is None and is_leaving(session) and _is_last(session):
+        with _saving(session):
+            _save(session, session.departure.last_step, None)
+
+
+def _await_close(session: Leaver) -> None:
     while True:
         is_leaving(session)  # The others get to know of a notice that this rank has received.
         outcome, step = _agree(session, capi.MV_AT_CLOSE)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from multiverso.errors import MultiversoError, StateError
-
-if TYPE_CHECKING:
-    from multiverso._session.session import Session
+from multiverso.errors import MultiversoError
 
 _log = logging.getLogger("multiverso")
 
@@ -49,35 +46,28 @@ class Membership(NamedTuple):
         return tuple(worker for worker in self.joined if worker not in left)
 
 
-def membership_of(session: Session) -> Membership:
-    """Return the current membership; see `Session.membership`."""
-    if not session.options.elastic:
-        msg = (
-            "membership: expected a session with elastic=True; in others nobody joins, and "
-            "Session.lost_ranks() lists who has left"
-        )
-        raise StateError(msg)
-    # The ranks that have left are read first: each of them had joined before the next line counts.
-    left = session.lost_ranks()
-    joined = tuple(range(session.size))
-    return Membership(len(joined) + len(left), joined, left)
-
-
-def watch(session: Session, callback: Any) -> None:
-    """Call a function after changes; see `Session.on_membership`."""
+def watch(look: Callable[[], Membership], ended: threading.Event, callback: Any) -> None:
+    """Call a function with what `look` returns, whenever that has changed, until the event."""
     if not callable(callback):
         msg = f"callback: expected a function, received {callback!r}"
         raise TypeError(msg)
-    seen = membership_of(session)
     threading.Thread(
-        target=_watch, args=(session, callback, seen), name="multiverso: membership", daemon=True
+        target=_watch,
+        args=(look, ended, callback, look()),
+        name="multiverso: membership",
+        daemon=True,
     ).start()
 
 
-def _watch(session: Session, callback: Callable[[Membership], None], seen: Membership) -> None:
-    while not session.ended.wait(_INTERVAL):
+def _watch(
+    look: Callable[[], Membership],
+    ended: threading.Event,
+    callback: Callable[[Membership], None],
+    seen: Membership,
+) -> None:
+    while not ended.wait(_INTERVAL):
         try:
-            current = membership_of(session)
+            current = look()
         except MultiversoError:  # The session has ended meanwhile.
             return
         if current.version == seen.version:

@@ -19,16 +19,14 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import ref
 
 from multiverso._local import guard
 from multiverso._native import library
 from multiverso._native.library import checked
+from multiverso._session.departure import Leaver
 from multiverso.errors import StateError
-
-if TYPE_CHECKING:
-    from multiverso._session.session import Session
 
 #: Seconds in which another SIGTERM belongs to the same notice: Slurm signals all processes of a
 #: job, and a launcher that it signals passes the signal to them, late on a crowded machine.
@@ -39,16 +37,14 @@ FOLLOWING_NOTICE: Final = 0.25
 #: parts of the time that it has. It gets two, since the ends of its blocks may wait again.
 _INTERRUPTS: Final = (0.5, 0.7)
 _LAST_END: Final = 0.9
-#: The exit code of a job that was told to end, as shells report SIGTERM.
-TOLD_TO_END: Final = 128 + signal.SIGTERM
 #: The exit code of a rank that ends because of SIGTERM, and has saved nothing.
 LOST: Final = 1
 
 
 class EndOfJob(SystemExit):  # noqa: N818
-    """Ends a process that leaves its job: with 143, or with 0 in an elastic session.
+    """Ends a process that leaves its job: with 143 after a save, else with 1.
 
-    If nothing has been saved, the code is 1.
+    A worker of an elastic session that leaves it to others ends with 0.
     """
 
 
@@ -63,7 +59,7 @@ class _State:
     """Whether SIGTERM is a notice to this process, and what has followed from one."""
 
     #: The session to which SIGTERM is a notice now.
-    session: Session | None = None
+    session: Leaver | None = None
     #: The handler before `listen`; None if it was not one of Python's.
     earlier: Callable[[int, Any], Any] | int | None = None
     #: The outermost function of the program; None once the program has ended, so that only its
@@ -94,7 +90,7 @@ state: Final = _State()
 _forking: Final = threading.local()
 
 
-def listen(session: Session) -> None:
+def listen(session: Leaver) -> None:
     """Let SIGTERM be a notice to a session from now on.
 
     Raises StateError outside the main thread, where Python accepts no handlers of signals.
@@ -205,7 +201,7 @@ def _watch(since: float, grace: float) -> None:
 
 
 def _exit_now(why: str) -> None:
-    code = TOLD_TO_END if state.has_saved else LOST
+    code = guard.TOLD_TO_END if state.has_saved else LOST
     saved = "saved" if state.has_saved else "not saved"
     with contextlib.suppress(OSError):
         os.write(2, f"multiverso: {why}; its tables are {saved}\n".encode())
@@ -252,9 +248,9 @@ def ignore_notice(_worker: int = 0) -> None:
 
 
 def code_of(end: EndOfJob) -> int:
-    """Return the exit code of a job of which this rank is the last one that has left it."""
+    """Return the exit code of a rank that has left its job, whose function has ended."""
     note_end()
-    return TOLD_TO_END if state.has_saved else int(end.code or 0)
+    return int(end.code or 0)
 
 
 def end_with(code: int) -> EndOfJob:

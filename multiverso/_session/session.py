@@ -24,7 +24,8 @@ from multiverso._native.node_calls import by_name, read_description
 from multiverso._native.places import StrPath
 from multiverso._native.reports import report_end, report_opened
 from multiverso._session import leaving, notice
-from multiverso._session.membership import Membership, membership_of, watch
+from multiverso._session.departure import Departure
+from multiverso._session.membership import Membership, watch
 from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding
 from multiverso._session.options import ReduceOp, SessionOptions
 from multiverso.errors import StateError
@@ -111,7 +112,7 @@ class Session:
         self.created: dict[int, tuple[ref[Any], str]] = {}
         self._communicator: object = None  # The library uses it until the session closes.
         self._open_blocks = 0
-        self.departure = leaving.Departure()
+        self.departure = Departure()
         self.handle = capi.MV_Session()
 
     def _open(self) -> None:
@@ -125,8 +126,7 @@ class Session:
         open_handle(raw, options.join, self.handle)
         self._set_attributes()
         self.closed = False
-        saves = options.on_term == "leave"
-        report_opened(self.rank, saves=saves, elastic=options.elastic)
+        report_opened(self.rank, saves=options.on_term == "leave")
         if raw.transport == capi.MV_TRANSPORT_MPI and self.local_rank == 0:
             warn_of_crowding(self.local_size)
         _log.debug("opened %r", self)
@@ -318,7 +318,16 @@ class Session:
             If the session is not elastic, or has been shut down.
 
         """
-        return membership_of(self)
+        if not self.options.elastic:
+            msg = (
+                "membership: expected a session with elastic=True; in others nobody joins, and "
+                "Session.lost_ranks() lists who has left"
+            )
+            raise StateError(msg)
+        # The ranks that have left are read first: each had joined before the next line counts.
+        left = self.lost_ranks()
+        joined = tuple(range(self.size))
+        return Membership(len(joined) + len(left), joined, left)
 
     def on_membership(self, callback: Callable[[Membership], None]) -> None:
         """Call a function whenever workers have joined or left, until the session ends.
@@ -338,14 +347,15 @@ class Session:
             If the session is not elastic, or has been shut down.
 
         """
-        watch(self, callback)
+        watch(self.membership, self.ended, callback)
 
     def leave(self) -> None:
         """Stop taking part in the session, while the other ranks continue. Not collective.
 
         Every add that has returned is kept. The other ranks then find this one in `lost_ranks`, and
         collective calls do not wait for it. If it was the master, the next worker becomes the
-        master. `multiverso.init` may be called again afterwards.
+        master. `multiverso.init` may be called again afterwards. The last worker of an elastic
+        session saves before, if it was told to end (`multiverso.check_leaving`).
 
         Raises
         ------
@@ -353,7 +363,7 @@ class Session:
             If the session has neither ``elastic=True`` nor ``on_peer_lost="continue"``, or has been
             shut down.
         CheckpointIOError, OperationTimeout, PeerLostError, AbortedError
-            If a background save or a background call of a table failed.
+            If a save or a background call of a table failed.
 
         Examples
         --------
@@ -370,6 +380,8 @@ class Session:
                 "continues without this rank; in others, all ranks call mv.shutdown()"
             )
             raise StateError(msg)
+        if self.options.elastic:
+            leaving.save_if_last(self)
         checked.MV_SessionFlush(self.handle, -1.0)
         self._leave("it called leave()", is_wanted=True)
 

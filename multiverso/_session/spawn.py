@@ -20,12 +20,13 @@ from multiverso._extras import MissingExtraError, install_command
 from multiverso._local import guard, processes, ranks as local_ranks
 from multiverso._local.cores import Cores, all_thread_variables
 from multiverso._local.first_cause import Failure, consequences, first_cause
+from multiverso._local.guard import TOLD_TO_END
 from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments, reports
 from multiverso._native.exception_text import describe
 from multiverso._session import leaving, notice
 from multiverso._session.function_copy import Copied, can_import
-from multiverso._session.notice import TOLD_TO_END, EndOfJob
+from multiverso._session.notice import EndOfJob
 from multiverso.errors import OperationTimeout, RankError, StateError
 
 _T = TypeVar("_T")

@@ -262,7 +262,10 @@ int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving) {
                            leaving == nullptr ? " and null" : ""));
     }
     if (entry->session->members().is_elastic()) {
-      *leaving = told == 0 ? MV_LEAVE_NOT_NOW : entry->session->LeaveElastic();
+      *leaving = MV_LEAVE_NOT_NOW;
+      if (told == 0) return Status::Ok();
+      entry->session->SayThatItLeaves();
+      *leaving = entry->session->IsLastToLeave() ? MV_LEAVE_LAST : MV_LEAVE_NOW;
       return Status::Ok();
     }
     SessionState* const state = entry->session->context()->state();

@@ -10,6 +10,7 @@
 #include "node/agreed_options.h"
 #include "node/exchange_slot.h"
 #include "node/flight_recorder.h"
+#include "node/joined_ranks.h"
 
 namespace multiverso {
 
@@ -34,11 +35,6 @@ struct alignas(64) RankSlot {
     // that survives losses, for ranks of this node.
     kDied = 5,
   };
-  enum Leaving : uint32_t {
-    kStays = 0,
-    kWasTold = 1,  // to end, and it has not decided yet whether others remain without it
-    kLeaves = 2,   // others remain
-  };
 
   std::atomic<uint32_t> state;
   int32_t rank;  // this and the next two: 0 for ranks of other nodes
@@ -48,7 +44,7 @@ struct alignas(64) RankSlot {
   std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
   std::atomic<uint32_t> silence_logged;  // whether its current silence has been logged
   std::atomic<int32_t> excluded_by;      // 1 + the rank that has found it silent; 0 if none has
-  std::atomic<uint32_t> leaving;         // of an elastic session: a Leaving
+  std::atomic<uint32_t> leaves;          // of an elastic session: whether it was told to end
   std::atomic<uint32_t> was_told;        // of another node: whether it was told of its exclusion
   // In nanoseconds of Clock; 0 before the first, and after the last of a rank of another node.
   std::atomic<int64_t> last_heartbeat;
@@ -112,7 +108,7 @@ struct alignas(64) NodeControl {
   // ---- Only of an elastic session
   int32_t initial_size;  // the ranks that opened it; 0 in a session that is not elastic
   char host[64];
-  std::atomic<int32_t> joined;  // the ranks that have joined so far
+  JoinedRanks joined;
   // Collective calls, numbered from 1, the opening of the session (CollectiveCall).
   struct Calls {
     // The number of the latest call that has begun, times 2^32, plus the number of ranks that had

@@ -25,8 +25,7 @@ Result<FoundSession> FoundSession::Open(const std::string& path, bool is_writabl
 std::string FoundSession::name() const { return TextOf(control()->options.name); }
 
 int FoundSession::RanksHere() const {
-  return is_elastic() ? control()->joined.load(std::memory_order_acquire)
-                      : static_cast<int>(ranks_.size());
+  return is_elastic() ? control()->joined.count() : static_cast<int>(ranks_.size());
 }
 
 int FoundSession::RankOf(int local_rank) const {

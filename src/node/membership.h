@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/status.h"
 #include "multiverso/constants.h"
 #include "node/agreed_options.h"
+#include "node/joined_ranks.h"
 
 namespace multiverso {
 
@@ -50,7 +50,7 @@ struct ElasticSession {
   uint64_t session = 0;
   std::string host;
   int initial_size = 0;
-  const std::atomic<int32_t>* joined = nullptr;  // outlives the membership
+  const JoinedRanks* joined = nullptr;  // outlives the membership
 };
 
 class Membership {
@@ -63,8 +63,8 @@ class Membership {
   static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
   // Returns the membership of a rank that joins an elastic session.
   static Membership OfJoiner(const ElasticSession& session, int rank);
-  // Counts the ranks of an elastic session from now on by this number, which outlives the object.
-  void Follow(const std::atomic<int32_t>* joined) { joined_ = joined; }
+  // Counts the ranks of an elastic session from now on by those, which outlive the object.
+  void Follow(const JoinedRanks* joined) { joined_ = joined; }
 
   bool is_elastic() const { return options_.is_elastic; }
   // Returns the number of ranks with which the session was opened.
@@ -75,7 +75,7 @@ class Membership {
   // Returns the number of ranks that have joined so far, including those that were lost.
   int size() const {
     if (!is_elastic()) return capacity();
-    const int joined = joined_ == nullptr ? 0 : joined_->load(std::memory_order_acquire);
+    const int joined = joined_ == nullptr ? 0 : joined_->count();
     return std::max(joined, initial_size_);
   }
   int worker_id() const { return worker_id(rank_); }
@@ -139,7 +139,7 @@ class Membership {
   int rank_ = 0;
   AgreedOptions options_;
   int initial_size_ = 0;
-  const std::atomic<int32_t>* joined_ = nullptr;
+  const JoinedRanks* joined_ = nullptr;
   std::string version_;  // of the library
   uint64_t session_ = 0;
   std::vector<Role> roles_;

@@ -54,7 +54,7 @@ void NodeMemory::Join() const {
 void NodeMemory::StartElastic() const {
   control_->initial_size = members_->initial_size();
   CopyText(control_->host, members_->host_of(members_->rank()));
-  control_->joined.store(members_->initial_size());
+  control_->joined.Start(members_->initial_size());
   control_->calls.latest.store(uint64_t{1} << 32 | static_cast<uint32_t>(members_->initial_size()));
   control_->calls.loaded_step.store(-1);
 }

@@ -66,7 +66,7 @@ Result<NodeSnapshot> NodeSnapshot::Of(const char* data, int64_t bytes) {
 }
 
 int NodeSnapshot::size() const {
-  return is_elastic() ? std::clamp(control_->joined.load(), 0, num_ranks_) : num_ranks_;
+  return is_elastic() ? std::clamp(control_->joined.count(), 0, num_ranks_) : num_ranks_;
 }
 
 std::string NodeSnapshot::NameOfTable(int64_t table) const {

@@ -103,7 +103,7 @@ Status Joining::TakeRank() {
                                        "' has no free place: it has ", active,
                                        " workers, the most that it may have"));
   }
-  const int rank = session->joined.load(std::memory_order_acquire);
+  const int rank = session->joined.count();
   if (rank >= session->num_ranks) {
     return Status(Code::kState,
                   StrCat("the session '", TextOf(session->options.name),
@@ -120,8 +120,9 @@ Status Joining::TakeRank() {
   MV_ASSIGN_OR_RETURN(context_, RankContext::Join(std::move(*session_->segment()), members_));
   MV_ASSIGN_OR_RETURN(heartbeat_, Heartbeat::Start(context_.get()));
   // From now on the others see this rank.
-  session->joined.store(rank + 1, std::memory_order_release);
-  return Status::Ok();
+  if (session->joined.Add(rank)) return Status::Ok();
+  return Status(Code::kState, StrCat("the session '", name_or_pid_,
+                                     "' ends, because its last worker was told to end"));
 }
 
 Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {

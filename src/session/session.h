@@ -86,9 +86,11 @@ class Session {
   // Maps the tables that an elastic session had when this rank joined, so that they exist as long
   // as this rank, even if the ranks that created them end before this rank calls CreateTable.
   void FindEarlierTables();
-  // Returns whether this worker of an elastic session leaves now, an MV_LEAVE_ of the C API, after
-  // it was told to end. The last worker lets all others leave first.
-  int32_t LeaveElastic();
+  // Says that this worker of an elastic session was told to end, and has made its last add.
+  void SayThatItLeaves() { context_->memory()->own_slot().leaves.store(1); }
+  // Returns, after SayThatItLeaves, whether this worker is the last: true for exactly one of the
+  // workers that leave if none remains. No rank joins afterwards.
+  bool IsLastToLeave();
   // Ends this worker's part in the rounds of all tables.
   void Finish();
   // Leaves without waiting for other ranks.

@@ -1,6 +1,5 @@
 // How a rank ends its part in a session: with all others, alone, or after an error.
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <vector>
 
@@ -55,34 +54,18 @@ Result<int32_t> Session::AgreeToLeave(int when, int64_t* step, Interrupt* interr
   return MV_LEAVE_NOW;
 }
 
-int32_t Session::LeaveElastic() {
+bool Session::IsLastToLeave() {
   const NodeMemory& memory = *context_->memory();
-  std::atomic<uint32_t>& own = memory.own_slot().leaving;
+  JoinedRanks& joined = memory.control()->joined;
+  const int size = joined.count();
   const std::vector<int> ended = context_->peers()->EndedRanks();
-  bool any_others = false;
-  // Returns whether another rank stays: it was not told to end, or it has a lower number, so that
-  // it waits for this one.
-  const auto any_stays = [&] {
-    bool stays = false;
-    for (int rank = 0; rank < members_.size(); ++rank) {
-      if (rank == members_.rank() || std::binary_search(ended.begin(), ended.end(), rank)) continue;
-      any_others = true;
-      const uint32_t leaving = memory.slot(rank).leaving.load();
-      stays = stays || leaving == RankSlot::kStays ||
-              (leaving == RankSlot::kWasTold && rank < members_.rank());
-    }
-    return stays;
-  };
-  own.store(RankSlot::kWasTold);
-  const bool may_leave = any_stays();
-  if (!any_others) return MV_LEAVE_LAST;
-  if (!may_leave) return MV_LEAVE_NOT_NOW;
-  // Others may decide at the same time, so each rank says that it leaves, and then looks again. The
-  // last to say so still sees a rank that has not, so one rank always remains, which saves.
-  own.store(RankSlot::kLeaves);
-  if (any_stays()) return MV_LEAVE_NOW;
-  own.store(RankSlot::kWasTold);
-  return MV_LEAVE_NOT_NOW;
+  for (int rank = 0; rank < size; ++rank) {
+    const bool has_ended = std::binary_search(ended.begin(), ended.end(), rank);
+    if (!has_ended && memory.slot(rank).leaves.load() == 0) return false;
+  }
+  // Each rank says that it leaves before it looks, so at least the last to say so sees that none
+  // stays. One of those that see it ends the session, unless another rank has joined it.
+  return joined.End(size);
 }
 
 Status Session::Close(Interrupt* interrupt) {

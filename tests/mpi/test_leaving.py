@@ -79,14 +79,45 @@ def test_run_restarts_a_job_whose_rank_was_told_to_end(tmp_path):
 
 
 @needs_found_sessions
+@pytest.mark.parametrize(
+    ("launcher", "told", "folder"),
+    [
+        pytest.param("elastic", "job", "saved", marks=pytest.mark.one_mpi),
+        pytest.param("elastic", "job", None, marks=pytest.mark.one_mpi),
+        pytest.param("elastic", "ranks", "saved", marks=pytest.mark.one_mpi),
+        ("mpi", "job", "saved"),
+    ],
+)
+def test_one_worker_of_an_elastic_job_saves_when_all_are_told(launcher, told, folder, tmp_path):
+    folder = folder and tmp_path / folder
+    options = {"elastic": ["--elastic", "1:4"], "mpi": ["--mpi", "--survive"]}[launcher]
+    mpirun = launch.run_command(tmp_path, *options)
+    with launch.Job("leaving.py", "leaves_alone", str(folder), np=4, mpirun=mpirun) as job:
+        job.wait_for("busy")
+        for rank in [launch.RUNNER] if told == "job" else range(4):
+            job.signal(rank, signal.SIGTERM)
+        result = job.finish().check_clean()
+    assert result.returncode == (ENDED if folder else 1), result.output
+    assert result.output.count("its tables are") == 1, result.output
+    if folder:
+        adds = sum(report["adds"] for report in result.reports.values())
+        assert saved(folder, "adds").tolist() == 8 * [adds]
+
+
+@needs_found_sessions
 @pytest.mark.one_mpi
-def test_the_last_worker_of_an_elastic_job_saves(tmp_path):
+def test_elastic_job_has_saved_nothing_if_its_remaining_worker_is_killed(tmp_path):
     folder = tmp_path / "saved"
     mpirun = launch.run_command(tmp_path, "--elastic", "1:4")
-    with launch.Job("leaving.py", "leaves_one_by_one", str(folder), np=3, mpirun=mpirun) as job:
-        result = interrupt(job, launch.RUNNER)
-    adds = sum(report["adds"] for report in result.reports.values())
-    assert saved(folder, "adds").tolist() == 8 * [adds]
+    with launch.Job("leaving.py", "is_left_alone", str(folder), np=2, mpirun=mpirun) as job:
+        job.wait_for("busy")
+        job.signal(launch.RUNNER, signal.SIGTERM)
+        job.wait_for("left", 0)
+        job.signal(1, signal.SIGKILL)
+        job.announce("killed")
+        result = job.finish().check_clean()
+    assert result.returncode == 128 + signal.SIGKILL, result.output
+    assert checkpoint.latest(folder) is None
 
 
 @pytest.mark.parametrize("np", [1, 3])

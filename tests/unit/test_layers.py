@@ -238,6 +238,10 @@ class TestTheTree(unittest.TestCase):
             graph.get(module, set()).discard(imported)
         self.assertEqual(cycles(graph), [])
 
+    def test_no_modules_of_the_session_need_each_other_even_for_types(self):
+        for path in (ROOT / "multiverso" / "_session").glob("*.py"):
+            self.assertNotIn("TYPE_CHECKING", path.read_text("utf-8"), path.name)
+
     def test_source_files_are_found(self):
         self.assertGreater(len(list(core_files(ROOT / "src"))), 20)
         self.assertGreater(len(list((ROOT / "multiverso").rglob("*.py"))), 5)

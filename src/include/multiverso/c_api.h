@@ -219,8 +219,9 @@ MV_EXPORT int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* cal
  * and must still close the session. */
 MV_EXPORT int32_t MV_SessionFinish(MV_Session session);
 /* Not collective. Returns in *leaving whether a rank of the session was told to end: 0 or 1. `told`
- * is 1 if this one was, and then all get to know it. In an elastic session it is about this rank
- * alone, an MV_LEAVE_. */
+ * is 1 if this one was, and then all get to know it. In an elastic session a worker passes 1 after
+ * its last add, and then leaves (MV_SessionLeave): *leaving is MV_LEAVE_NOW, or for exactly one
+ * worker MV_LEAVE_LAST if all leave, and that one saves first. Nobody can join any more then. */
 MV_EXPORT int32_t MV_SessionLeaving(MV_Session session, int32_t told, int32_t* leaving);
 /* With MV_TERM_LEAVES, asks whether all ranks leave now, and waits until each calls this or another
  * collective call. `when` is an MV_AT_. *outcome is MV_LEAVE_NOW on all ranks if all called this

@@ -52,10 +52,10 @@
 #define MV_AT_FAILURE 2 /* when its program has failed after it was told to end */
 
 /* Whether this rank leaves. */
-#define MV_LEAVE_NOT_NOW 0    /* no rank was told to end, or others leave first: ask again later */
+#define MV_LEAVE_NOT_NOW 0    /* no rank was told to end */
 #define MV_LEAVE_NOW 1        /* all ranks save and close the session; if elastic, only this one */
 #define MV_LEAVE_OTHER_CALL 2 /* a rank is in another collective call, or all close the session */
-#define MV_LEAVE_LAST 3       /* if elastic: this worker leaves, and is the last one */
+#define MV_LEAVE_LAST 3       /* if elastic: this worker leaves as the last one, after a save */
 
 /* In place of milliseconds: a wait of any length, with lines in the log. */
 #define MV_NO_LIMIT (-1)

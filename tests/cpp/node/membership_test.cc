@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "support/status.h"
 

@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
-#include <thread>
 
 #include "memory/segment.h"
-#include "multiverso/constants.h"
 #include "support/elastic.h"
 
 namespace multiverso::testing {
@@ -66,26 +65,39 @@ TEST_F(Joining, GivesNoNumberTwice) {
   EXPECT_TRUE(sessions[0]->context()->peers()->LostRanks().empty());
 }
 
-TEST_F(Joining, LetsOneOfAllRanksThatLeaveBeTheLast) {
-  for (int repetition = 0; repetition < 20; ++repetition) {
-    const Sessions sessions = OpenElastic(3);
-    if (repetition == 0) {  // Two have decided to leave, and have not left when the third is told.
-      EXPECT_EQ(sessions[0]->LeaveElastic(), MV_LEAVE_NOW);
-      EXPECT_EQ(sessions[1]->LeaveElastic(), MV_LEAVE_NOW);
-      EXPECT_EQ(sessions[2]->LeaveElastic(), MV_LEAVE_NOT_NOW);
+TEST_F(Joining, LetsExactlyOneOfAllRanksThatLeaveBeTheLast) {
+  const Sessions sessions = OpenElastic(3);
+  std::vector<size_t> order = {0, 0, 1, 1, 2, 2};  // each rank says that it leaves, and then looks
+  do {
+    for (const auto& session : sessions) {
+      session->context()->memory()->own_slot().leaves.store(0);
+      session->context()->memory()->control()->joined.Start(3);
     }
-    std::atomic<int> last{0};
-    OnAll(sessions, [&](Session* session) {
-      int32_t outcome = MV_LEAVE_NOT_NOW;
-      while (outcome == MV_LEAVE_NOT_NOW) {
-        outcome = session->LeaveElastic();
-        std::this_thread::yield();
-      }
-      last += outcome == MV_LEAVE_LAST ? 1 : 0;
-      session->Leave("told");
-    });
+    std::vector<bool> leaves(3);
+    int last = 0;
+    for (const size_t rank : order) {
+      if (leaves[rank]) last += sessions[rank]->IsLastToLeave() ? 1 : 0;
+      if (!leaves[rank]) sessions[rank]->SayThatItLeaves();
+      leaves[rank] = true;
+    }
     EXPECT_EQ(last, 1);
-  }
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_TRUE(IsError(Join().status(), Code::kState, "its last worker was told to end"));
+}
+
+TEST_F(Joining, LetsNoRankBeTheLastWhileAnotherRemains) {
+  const auto is_last = [](Session* session) {
+    session->SayThatItLeaves();
+    return session->IsLastToLeave();
+  };
+  const Sessions sessions = OpenElastic(1);
+  const auto joiner = ValueOf(Join());
+  EXPECT_FALSE(is_last(sessions[0].get()));
+  sessions[0]->Leave("told");
+  const auto later = ValueOf(Join());
+  EXPECT_FALSE(is_last(joiner.get()));
+  EXPECT_TRUE(IsOk(joiner->Close()));
+  EXPECT_TRUE(is_last(later.get()));
 }
 
 TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {

@@ -13,6 +13,7 @@ ITEMS = 10**6
 
 def _init(folder, **options):
     worker.begin()
+    folder = None if folder == "None" else folder
     mv.init(on_term="leave", checkpoints=folder, timeout=60, **options)
 
 
@@ -41,9 +42,9 @@ def trains(folder, mode):
         worker.report(adds=adds, step=step, is_open=mv.is_initialized())
 
 
-def leaves_one_by_one(folder):
+def leaves_alone(folder):
     """Add, as a worker of an elastic session, until this worker leaves; report its adds."""
-    _init(folder)
+    _init(folder, elastic=True)
     table = mv.ArrayTable(8, dtype="int64", name="adds")
     worker.announce("busy")
     adds = 0
@@ -56,6 +57,22 @@ def leaves_one_by_one(folder):
             mv.check_leaving()
     finally:
         worker.report(adds=adds)
+
+
+def is_left_alone(folder):
+    """Leave an elastic session, as rank 0; its process ends when that of the other was killed."""
+    _init(folder, elastic=True)
+    table = mv.ArrayTable(8, dtype="int64", name="adds")
+    worker.announce("busy")
+    if worker.RANK:
+        worker.wait_for_kill()
+    try:
+        while True:
+            table.add(np.ones(8, np.int64))
+            mv.check_leaving()
+    finally:
+        worker.announce("left")
+        worker.wait_for("killed")
 
 
 def works(folder):

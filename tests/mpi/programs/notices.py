@@ -114,6 +114,7 @@ def main(kind, end, mode, folder):
     options = {
         "on_term": "leave",
         "sync": mode == "sync",
+        "elastic": mode == "elastic",
         "checkpoints": None if folder == "none" else folder,
         "timeout": 60,
     }

@@ -133,9 +133,6 @@ class TestOnMembership(SessionCleanupTestCase):
         looks = iter([first, first, second, second, third])
         called, received = threading.Event(), []
 
-        def look(_):
-            return next(looks, third)
-
         def callback(membership):
             received.append(membership)
             if membership == second:
@@ -143,10 +140,8 @@ class TestOnMembership(SessionCleanupTestCase):
             called.set()
 
         with (
-            mv.session(elastic=True),
-            mock.patch.object(
-                membership, "membership_of", side_effect=lambda _: next(looks, third)
-            ),
+            mv.session(elastic=True) as session,
+            mock.patch.object(session, "membership", side_effect=lambda: next(looks, third)),
             self.assertLogs("multiverso", "ERROR") as logs,
         ):
             current_session().on_membership(callback)

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import numpy as np
 from sessions import SessionCleanupTestCase
@@ -168,17 +169,48 @@ class TestNotice(SessionCleanupTestCase):
         with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
             self.assertEqual((saved.step, saved.read(table.name).tolist()), (3, [7]))
 
-    def test_the_last_elastic_worker_saves_and_leaves_with_code_0(self):
-        session = mv.init(on_term="leave", elastic=True, checkpoints=self.folder)
-        table = mv.ArrayTable(2, [3, 4], name="w")
+    def test_the_last_elastic_worker_saves_however_it_leaves(self):
+        def fails():
+            raise ValueError("no more data")
+
         calls = []
-        mv.check_leaving()
+        checks = lambda: mv.check_leaving(5, before=lambda: calls.append(mv.is_initialized()))  # noqa: E731
+        leaves = lambda: current_session().leave()  # noqa: E731
+        ends = ((checks, 143), (mv.shutdown, 0), (leaves, 0), (fails, 143))
+        for number, (leave, code) in enumerate(ends):
+            folder = os.path.join(self.folder, str(number))
+            end = 0
+            with self.assertLogs("multiverso", "WARNING") as logs:
+                try:
+                    with mv.session(on_term="leave", elastic=True, checkpoints=folder):
+                        table = mv.ArrayTable(2, [3, 4], name="w")
+                        mv.check_leaving(5)
+                        notify()
+                        leave()
+                except SystemExit as error:
+                    end = error.code
+            self.assertEqual((end, mv.is_initialized()), (code, False))
+            self.assertIn(f"saved in {folder}", logs.output[0])
+            with checkpoint.Checkpoint(checkpoint.latest(folder)) as saved:
+                self.assertEqual((saved.step, saved.read(table.name).tolist()), (5, [3, 4]))
+        self.assertEqual(calls, [True])
+
+    def test_the_last_elastic_worker_ends_with_another_code_without_a_save(self):
+        mv.init(on_term="leave", elastic=True)
         notify()
-        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING"):
-            mv.check_leaving(5, before=lambda: calls.append(session.closed))
-        self.assertEqual((end.exception.code, calls, session.closed), (0, [False], True))
-        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
-            self.assertEqual((saved.step, saved.read(table.name).tolist()), (5, [3, 4]))
+        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
+            mv.check_leaving()
+        self.assertEqual(end.exception.code, 1)
+        self.assertIn("its tables are lost: mv.init had no checkpoints=", logs.output[0])
+        session = mv.init(on_term="leave", elastic=True, checkpoints=self.folder)
+        mv.ArrayTable(1, name="w")
+        notify()
+        with (
+            mock.patch.object(session, "save", side_effect=mv.errors.CheckpointIOError("full")),
+            self.assertRaises(mv.errors.CheckpointIOError),
+        ):
+            mv.check_leaving()
+        session.leave()
 
     def test_the_next_signal_has_no_effect_once_the_ranks_have_left(self):
         mv.init(on_term="leave")

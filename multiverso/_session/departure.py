@@ -1,0 +1,73 @@
+"""What is known about the end of a session at SIGTERM, and what its end needs of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from weakref import WeakMethod, ref
+
+from multiverso._native.capi import MV_Session
+from multiverso._native.places import StrPath
+from multiverso._session.options import SessionOptions
+
+
+class Departure:
+    """What a session knows about its end at SIGTERM.
+
+    Attributes
+    ----------
+    last_step : int or None
+        The last step that the program has passed to `check_leaving`.
+    is_checked : bool
+        Whether the program calls `check_leaving` itself.
+    has_failed : bool
+        Whether the save or what precedes it has failed, so that it is not tried again.
+    before : callable or None
+        The last function that the program has passed to `check_leaving`.
+    last_calls : list of WeakMethod
+        What adapters do before this rank leaves: they add the deltas since their last syncs.
+
+    """
+
+    def __init__(self) -> None:
+        self.last_step: int | None = None
+        self.is_checked = self.has_failed = False
+        self.before: Callable[[], object] | None = None
+        self.last_calls: list[WeakMethod[Callable[[], None]]] = []
+
+    def add_last_call(self, call: Callable[[], None]) -> None:
+        """Let a method be called before this rank leaves, as long as its object lives."""
+        self.last_calls[:] = [each for each in self.last_calls if each() is not None]
+        self.last_calls.append(WeakMethod(call))
+
+    def make_last_calls(self) -> None:
+        """Do what adapters do before this rank leaves."""
+        for reference in self.last_calls:
+            if (call := reference()) is not None:
+                call()
+
+
+class Leaver(Protocol):
+    """A session, as `notice` and `leaving` see it, which the file with its class imports."""
+
+    options: SessionOptions
+    handle: MV_Session
+    closed: bool
+    forked: bool
+    companions: dict[str, list[Any]]
+    created: dict[int, tuple[ref[Any], str]]
+    departure: Departure
+
+    def is_master_worker(self) -> bool:
+        """Return whether this is the first remaining worker."""
+
+    def save(
+        self, directory: StrPath, step: Any, keep: Any, background: Any, incremental: Any
+    ) -> None:
+        """Save all tables."""
+
+    def close(self) -> None:
+        """End the session with all ranks."""
+
+    def leave(self) -> None:
+        """End this rank's part in a session that continues."""
