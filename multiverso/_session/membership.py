@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from multiverso.errors import MultiversoError, StateError
+from multiverso._native import supported
+from multiverso.errors import MultiversoError
 
 if TYPE_CHECKING:
     from multiverso._session.session import Session
@@ -51,12 +52,7 @@ class Membership(NamedTuple):
 
 def membership_of(session: Session) -> Membership:
     """Return the current membership; see `Session.membership`."""
-    if not session.options.elastic:
-        msg = (
-            "membership: expected a session with elastic=True; in others nobody joins, and "
-            "Session.lost_ranks() lists who has left"
-        )
-        raise StateError(msg)
+    supported.check("membership", *session.options.features())
     # The ranks that have left are read first: each of them had joined before the next line counts.
     left = session.lost_ranks()
     joined = tuple(range(session.size))

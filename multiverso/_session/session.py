@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from multiverso._mpi.communicator import skip_mpi_finalize
-from multiverso._native import arguments, arrays, capi, checkpoint_calls, library
+from multiverso._native import arguments, arrays, capi, checkpoint_calls, library, supported
 from multiverso._native.dtypes import ARRAY_CODES, array_code
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
@@ -27,7 +27,6 @@ from multiverso._session import leaving, notice
 from multiverso._session.membership import Membership, membership_of, watch
 from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding
 from multiverso._session.options import ReduceOp, SessionOptions
-from multiverso.errors import StateError
 
 _log = logging.getLogger("multiverso")
 _Array = TypeVar("_Array")
@@ -175,6 +174,15 @@ class Session:
     def local_size(self) -> int:
         """The number of ranks of this rank's node."""
         return int(self._current_description().local_size)
+
+    def features(self) -> set[str]:
+        """Return what the session uses, for `multiverso._native.supported.check`."""
+        used = self.options.features()
+        if self.num_nodes > 1:
+            used.add("several nodes")
+        if not self.options.elastic and self.num_workers < self.size:
+            used.add("roles")
+        return used
 
     @property
     def may_be_master(self) -> bool:
@@ -364,12 +372,7 @@ class Session:
         False
 
         """
-        if not self.options.continues:
-            msg = (
-                "leave: expected a session with elastic=True or on_peer_lost='continue', which "
-                "continues without this rank; in others, all ranks call mv.shutdown()"
-            )
-            raise StateError(msg)
+        supported.check("leave", *self.options.features())
         checked.MV_SessionFlush(self.handle, -1.0)
         self._leave("it called leave()", is_wanted=True)
 

@@ -8,6 +8,7 @@ from multiverso.errors import CheckpointCorruptError, CheckpointIOError, Mismatc
 from multiverso.learn._input import InputError, as_input_error
 from multiverso.sync._weighted_merge import WeightedMerge
 from multiverso.tables import ArrayTable
+from multiverso.tables._array_table import ExchangeTable
 
 if TYPE_CHECKING:
     from multiverso.learn._replica import Replica  # It would import Keras.
@@ -43,7 +44,7 @@ class TrainingTables:
             optimizer = {"updater": algo.optimizer.updater, **algo.optimizer.options}
         wire: Any = algo.wire if dtype == "float32" else None
         self.parameters = [
-            ArrayTable(
+            ExchangeTable(
                 part.stop - part.start,
                 weights[part],
                 dtype=dtype,

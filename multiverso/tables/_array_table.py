@@ -301,3 +301,14 @@ class ArrayTable(DenseTable):
 
         """
         return self._add_async(data)
+
+
+class ExchangeTable(ArrayTable):
+    """An array of which each worker keeps a copy, for `ParamSync` and `multiverso.learn`.
+
+    Its `wire` also encodes deltas, and what `add_get` returns, in async mode and with bounded
+    staleness.
+    """
+
+    __slots__ = ()
+    _encodes_calls = True

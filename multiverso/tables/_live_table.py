@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from multiverso._native import arrays, capi
 from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import complete, lib
-from multiverso.errors import StateError
 from multiverso.tables._changes import CELL
 from multiverso.tables._ids import as_ids
 
@@ -139,16 +138,11 @@ class LiveTable:
         return (rows,) if len(self.shape) == 1 else (rows, self._num_col)
 
     def _version(self) -> int:
-        """Return the version to read, or 0 for the current values."""
-        if self.is_live:
-            return 0
-        if version := self._view.version:
-            return version
-        msg = (
-            f"table '{self.name}': the session has published nothing, and its current values "
-            "cannot be read, because it is in sync mode or the table lies on several nodes"
-        )
-        raise StateError(msg)
+        """Return the version to read, or 0 for the current values.
+
+        It is also 0 if there is none. The library then says why the current values cannot be read.
+        """
+        return 0 if self.is_live else self._view.version
 
     def _run(
         self, version: int, operation: bytes, ids: NDArray[np.int64] | None, out: NDArray[Any]

@@ -335,7 +335,7 @@ class MatrixTable(DenseTable):
             As for `get`. All other errors of `get` are raised by the future.
 
         """
-        require_async_mode(fresh, _session.current().options.mode)
+        require_async_mode(fresh, _session.current().options.mode_name)
         if row_ids is None and not fresh:
             return self._get_async(out)
         ids = as_ids(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _session
-from multiverso._native import arrays, capi, checkpoint_calls
+from multiverso._native import arrays, capi, checkpoint_calls, supported
 from multiverso._native.arguments import choice, integer, name as naming
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
@@ -69,6 +69,8 @@ class Table(OnDisk):
     )
 
     _kind: ClassVar[int]  # MV_TABLE_ARRAY, ...
+    #: Whether `wire` is also for calls outside rounds: for deltas, and for what `add_get` returns.
+    _encodes_calls: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -104,6 +106,8 @@ class Table(OnDisk):
                 raw.numa = _NUMA[choice(numa, "numa", _NUMA)]
             if wire is not None:
                 raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
+                if raw.wire and not self._encodes_calls:
+                    supported.check("wire of calls", session.options.mode_name)
             initial = configure(raw)
         except Exception:
             _create_invalid(session, raw)

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/supported.h"
 #include "multiverso/constants.h"
 #include "shard/shard.h"
 
@@ -27,6 +28,14 @@ struct ModeOptions {
   // Tables, checkpoints and readers ask this instead of the mode.
   bool sums_in_rounds() const { return mode == Mode::kSync; }
 };
+
+// Returns the mode, for CheckSupported.
+constexpr FeatureSet FeaturesOf(const ModeOptions& options) {
+  return FeatureSet()
+      .With(Feature::kAsync, options.mode == Mode::kAsync)
+      .With(Feature::kSync, options.mode == Mode::kSync)
+      .With(Feature::kStaleness, options.mode == Mode::kStale);
+}
 
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees the
 // call. In sync mode all workers must have made the same calls on the table before the sync point.

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "memory/segment.h"
 #include "node/place.h"
 #include "transport/transport.h"
 
@@ -75,6 +76,22 @@ std::string NameOfMode(int mode, int64_t staleness) {
   return mode == MV_MODE_SYNC ? "sync" : StrCat("staleness=", staleness);
 }
 
+FeatureSet FeaturesOf(const Hello& hello) {
+  const bool is_elastic = hello.elastic != 0;
+  const bool continues = hello.on_loss == MV_LOSS_CONTINUES;
+  return FeatureSet()
+      .With(Feature::kAsync, hello.mode == MV_MODE_ASYNC)
+      .With(Feature::kSync, hello.mode == MV_MODE_SYNC)
+      .With(Feature::kStaleness, hello.mode == MV_MODE_STALE)
+      .With(Feature::kRoles, hello.role != MV_ROLE_ALL)
+      .With(Feature::kFail, !continues && !is_elastic)
+      .With(Feature::kContinue, continues)
+      .With(Feature::kElastic, is_elastic)
+      .With(hello.on_term == MV_TERM_LEAVES ? Feature::kLeaveOnTerm : Feature::kEndOnTerm)
+      .With(Feature::kCheckpoints, hello.saves_at_end != 0)
+      .With(Feature::kNotLinux, !Segment::CanBeFound());
+}
+
 Status DescribeThisPlace(Hello* hello, int rank) {
   CopyText(hello->host, HostName());
   std::string domain = MemoryDomain();
@@ -127,15 +144,13 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
   }
   members.initial_size_ = members.capacity();
   if (first.elastic != 0) {
-    if (members.spans_nodes()) {
-      return Status(Code::kValue, StrCat("elastic: expected ranks of one machine, received ",
-                                         members.num_nodes(), " nodes"));
-    }
     // Ranks that join find the session by its name.
     if (members.name_.empty()) members.name_ = StrCat("job-", first.pid);
     members.max_workers_ = first.max_workers;
     members.MakeElastic();
   }
+  members.NoteFeatures();
+  MV_RETURN_IF_NOT_OK(CheckSupported(FeaturesOf(first) | members.features_));
   for (int i = 0; i < members.capacity(); ++i) {
     if (members.nodes_[static_cast<size_t>(i)] != members.node()) continue;
     if (i == rank) members.local_rank_ = static_cast<int>(members.node_ranks_.size());
@@ -166,9 +181,21 @@ Membership Membership::OfJoiner(const ElasticSession& session, int rank) {
   members.initial_size_ = session.initial_size;
   members.joined_ = session.joined;
   members.MakeElastic();
+  members.NoteFeatures();
   for (int i = 0; i < members.capacity(); ++i) members.node_ranks_.push_back(i);
   members.AssignRoles();
   return members;
+}
+
+void Membership::NoteFeatures() {
+  const auto has_part = [](Role role) { return role != Role::kAll; };
+  features_ = FeatureSet()
+                  .With(Feature::kNodes, spans_nodes())
+                  .With(Feature::kRoles, std::any_of(roles_.begin(), roles_.end(), has_part))
+                  .With(Feature::kFail, !survives_losses())
+                  .With(Feature::kContinue, survives_losses() && !is_elastic_)
+                  .With(Feature::kElastic, is_elastic_)
+                  .With(Feature::kNotLinux, !Segment::CanBeFound());
 }
 
 void Membership::MakeElastic() {

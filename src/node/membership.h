@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/supported.h"
 #include "multiverso/constants.h"
 
 namespace multiverso {
@@ -50,6 +51,10 @@ struct Hello {
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory
 };
+
+// Returns what a rank with these options uses, for CheckSupported. It does not know the other
+// ranks.
+FeatureSet FeaturesOf(const Hello& hello);
 
 // Fills in `host` and `memory_domain` for this process. On Linux, the domain names the kernel, the
 // process-id namespace and the user, since /proc/<pid>/fd leads to another rank's memory only if
@@ -120,6 +125,8 @@ class Membership {
   std::chrono::milliseconds timeout() const { return timeout_; }  // of a call
   // Returns the name by which readers find the session, or an empty text if it has none.
   const std::string& name() const { return name_; }
+  // Returns what the session uses besides its mode, for CheckSupported.
+  FeatureSet features() const { return features_; }
   // Returns a number that no other session has.
   uint64_t session() const { return session_; }
   // Returns how long a rank may send no heartbeat before the others treat the rank as lost.
@@ -156,6 +163,7 @@ class Membership {
   void AssignRoles();
   // Makes room for all ranks that may join.
   void MakeElastic();
+  void NoteFeatures();
 
   int rank_ = 0;
   bool is_elastic_ = false;
@@ -168,6 +176,7 @@ class Membership {
   int64_t staleness_ = 0;
   std::chrono::milliseconds timeout_{0};
   std::string name_;
+  FeatureSet features_;
   uint64_t session_ = 0;
   std::chrono::milliseconds peer_timeout_{30000};
   std::vector<Role> roles_;

@@ -19,7 +19,7 @@
 namespace multiverso {
 Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, int64_t pid) {
   if (!Segment::CanBeFound()) {
-    return Status(Code::kUnsupported, "readers need Linux, where they can find a session");
+    return CheckSupported({Feature::kAttach, Feature::kNotLinux});
   }
   std::unique_ptr<JobReader> found;
   bool is_unnamed = false;
@@ -241,10 +241,9 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   Progress progress;
   if (version == 0) {
     if (view->live == nullptr) {
-      return Status(Code::kState,
-                    StrCat(where, "only its publications can be read, because it ",
-                           rows.count() == spec.num_row ? "belongs to a session in sync mode"
-                                                        : "lies on several nodes"));
+      const bool is_divided = rows.count() != spec.num_row;
+      return CheckSupported({Feature::kReadCurrent, is_divided ? Feature::kNodes : Feature::kSync})
+          .In(StrCat("table '", TextOf(spec.name), "'"));
     }
     return view->live->Run(request, &progress, limit);
   }
