@@ -14,12 +14,15 @@ PAGE = Path(__file__).resolve().parents[1] / "supported.md"
 BEGIN = """\
 # What goes with what
 
-Each feature goes with each other one, except for what this page lists. A call that asks for such a combination raises an error
-before any data moves, on all ranks alike, and says what to use instead: [`mv.init`](python.md) for the options of a session, the
-constructor for those of a table, and each other call for itself. [The names](#the-names) at the end tell what each stands for.
+Each feature goes with each other one, except for what this page lists. A call that asks for such
+a combination raises an error before any data moves, on all ranks alike, and says what to use
+instead: [`mv.init`](python.md) for the options of a session, the constructor for those of a
+table, and each other call for itself. [The names](#the-names) at the end tell what each stands
+for.
 
-An empty place in the tables means that both features go together. A number leads to the sentence that the error has. In brackets,
-it is about three features: the two go together without the third. Features whose row or column would be empty are left out.
+An empty place in the tables means that both features go together. A number leads to the sentence
+that the error has. In brackets, it is about three features: the two go together without the
+third. Features whose row or column would be empty are left out.
 """
 
 SECTIONS = (
@@ -51,8 +54,8 @@ NAMES = """
 """
 
 END = """
-The table is in [`src/base/supported.cc`](../src/base/supported.cc), which all checks read. `python docs/site/supported.py` makes
-this page from it.
+The table is in [`src/base/supported.cc`](../src/base/supported.cc), which all checks read.
+`python docs/site/supported.py` makes this page from it.
 """
 
 

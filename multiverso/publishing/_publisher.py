@@ -237,7 +237,7 @@ def _write(job: _Job, writer: Writer) -> None:
 
 def require_supported(session: Session) -> None:
     """Raise StateError if the session cannot publish to a folder. All ranks find the same."""
-    lazy = ["lazy"] if _lazy(session) else []
+    lazy = ["lazy rows"] if _lazy(session) else []
     supported.check("publish to a folder", *lazy, *session.features())
 
 

@@ -26,7 +26,8 @@ constexpr FeatureInfo kFeatures[] = {
 
     {"array", "`ArrayTable`"},
     {"dense", "a table whose rows all exist from the start: no initializer and no keys"},
-    {"lazy", "`MatrixTable` with an initializer"},
+    {"lazy", "`ArrayTable` or `MatrixTable` with an initializer"},
+    {"lazy rows", "`MatrixTable` with an initializer"},
     {"keys", "`HashTable`"},
     {"on disk", "`backing=`"},
     {"max_bytes", "`max_bytes=`"},
@@ -58,7 +59,8 @@ constexpr FeatureInfo kFeatures[] = {
     {"Work", "`mv.Work`"},
     {"membership", "`Session.membership` and `Session.wait_for_workers`"},
     {"leave", "`Session.leave`"},
-    {"moves", "`MV_AllToAll` and the other C functions that send arrays to single ranks"},
+    {"sent arrays",
+     "`torch.distributed` on one node, and the calls of `MV_SessionRun` that send arrays"},
 
     {"ParamSync", "`ParamSync` and the adapters of the frameworks"},
     {"average", "`average=True`"},
@@ -306,13 +308,14 @@ constexpr Refusal kRefusals[] = {
      Code::kState,
      "publish: expected no folder (to=) with on_peer_lost='continue', with which ranks may end, "
      "received one; publish in memory, and read it with attach"},
-    {{F::kSync, F::kLazy, F::kPublishTo},
+    {{F::kSync, F::kLazyRows, F::kPublishTo},
      Code::kState,
-     "publish: expected no folder (to=) in sync mode with a table that has an initializer, because "
+     "publish: expected no folder (to=) in sync mode with a matrix that has an initializer, "
+     "because "
      "the list of its changed rows is a get, received one; publish in memory, or use another mode"},
-    {{F::kRoles, F::kLazy, F::kPublishTo},
+    {{F::kRoles, F::kLazyRows, F::kPublishTo},
      Code::kState,
-     "publish: expected no folder (to=) with ranks that are only servers and a table that has an "
+     "publish: expected no folder (to=) with ranks that are only servers and a matrix that has an "
      "initializer, because the list of its changed rows is a get, received one; publish in memory, "
      "or use role='all'"},
     {{F::kElastic, F::kBackgroundSave},

@@ -35,6 +35,7 @@ enum class Feature : int {
   kArray,
   kDense,
   kLazy,
+  kLazyRows,
   kKeys,
   kOnDisk,
   kMaxBytes,

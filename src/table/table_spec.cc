@@ -70,6 +70,7 @@ FeatureSet TableSpec::features() const {
              .With(Feature::kArray, is_array)
              .With(Feature::kDense, !is_lazy() && !is_hash())
              .With(Feature::kLazy, is_lazy() && !is_hash())
+             .With(Feature::kLazyRows, is_lazy() && !is_hash() && !is_array)
              .With(Feature::kKeys, is_hash())
              .With(Feature::kOnDisk, is_on_disk())
              .With(Feature::kMaxBytes, max_bytes > 0)
