@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection
-from ctypes import addressof, byref, c_int64, c_void_p, pointer, sizeof
+from ctypes import addressof, byref, c_int64, c_void_p, sizeof
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,7 +58,7 @@ SESSIONS: dict[str, dict[str, Any]] = {
 #: The kinds of tables, and the constructor of each.
 KINDS: dict[str, Callable[..., Any]] = {
     "array": lambda **options: mv.ArrayTable(4, **options),
-    "dense": lambda **options: mv.MatrixTable(4, 4, np.zeros((4, 4)), **options),
+    "dense": lambda **options: mv.MatrixTable(4, 4, np.zeros((4, 4), int), **options),
     "lazy": lambda init, **options: mv.ArrayTable(4, init, **options),
     "lazy rows": lambda init, **options: mv.MatrixTable(4, 4, init, **options),
     "keys": lambda init, keys=1000, **options: mv.HashTable(4, keys, init, **options),
@@ -86,13 +86,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 #: The kind of a table that must have a feature, if no other feature is a kind.
 KIND_OF = {
-    **{
-        "max_bytes": "lazy rows",
-        "evict": "keys",
-        "random": "lazy rows",
-        "row-wise updater": "dense",
-    },
-    **{"wire": "wire", "add to a part of rows": "dense", "fresh": "dense", "layers": "dense"},
+    **dict.fromkeys(("max_bytes", "random"), "lazy rows"),
+    "evict": "keys",
+    **dict.fromkeys(("row-wise updater", "add to a part of rows", "fresh", "layers"), "dense"),
+    "wire": "wire",
 }
 
 
@@ -135,11 +132,12 @@ def _attach(_table: Any, _folder: Path) -> None:
 def _send(_table: Any, _folder: Path) -> None:
     """Send an array of the first worker to the others."""
     array, count = np.zeros(1, np.float32), c_int64(1)
+    arrays = (c_void_p * 1)(array.ctypes.data)
     call = capi.MV_CollectiveCall(
         struct_size=sizeof(capi.MV_CollectiveCall),
         kind=capi.MV_CALL_BROADCAST,
         dtype=capi.MV_FLOAT32,
-        received=pointer(c_void_p(array.ctypes.data)),
+        received=addressof(arrays),
         received_counts=addressof(count),
     )
     checked.MV_SessionRun(current_session().handle, byref(call))
@@ -249,10 +247,9 @@ def completed(used: Collection[str]) -> set[str]:
     for default, others in DEFAULTS.items():
         if not whole & {default, *others}:
             whole.add(default)
-    for name in used:
-        whole |= IMPLIED.get(name, set())
     kind = kind_of(used)
-    return whole | {"dense" if kind == "wire" else kind} | ({"dense"} if kind == "array" else set())
+    whole |= {"array", "dense"} if kind in ("array", "wire") else {kind}
+    return whole.union(*(IMPLIED.get(name, ()) for name in whole))
 
 
 def is_choice(pair: Collection[str]) -> bool:

@@ -7,7 +7,6 @@ import itertools
 import re
 import unittest
 
-import pytest
 from sessions import SessionCleanupTestCase
 
 import combinations
@@ -59,7 +58,6 @@ class TestOneRank(SessionCleanupTestCase):
                     with self.assertRaisesRegex(refusal.error, re.escape(refusal.sentence)):
                         combinations.use(refusal.features)
 
-    @pytest.mark.slow
     def test_other_pairs_work(self):
         self.assertGreater(len(PAIRS), 200)
         for pair in PAIRS:
