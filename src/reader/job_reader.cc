@@ -221,6 +221,11 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
     return Status(Code::kValue, StrCat(where, "a reader of ", spec.Describe(), " cannot run '",
                                        NameOf(request.kind), "'"));
   }
+  if (version == 0 && view->live == nullptr) {
+    const bool is_divided = header.rows.count() != spec.num_row;
+    return CheckSupported({Feature::kReadCurrent, is_divided ? Feature::kNodes : Feature::kSync})
+        .In(StrCat("table '", TextOf(spec.name), "'"));
+  }
   const RowRange rows = version == 0 ? header.rows : header.published_rows;
   const int64_t element_bytes = ReturnsNumbers(request.kind) ? static_cast<int64_t>(sizeof(int64_t))
                                                              : SizeOf(spec.value_type());
@@ -239,14 +244,7 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
                                        rows.end - 1, ", received ", request.row_ids[i]));
   }
   Progress progress;
-  if (version == 0) {
-    if (view->live == nullptr) {
-      const bool is_divided = rows.count() != spec.num_row;
-      return CheckSupported({Feature::kReadCurrent, is_divided ? Feature::kNodes : Feature::kSync})
-          .In(StrCat("table '", TextOf(spec.name), "'"));
-    }
-    return view->live->Run(request, &progress, limit);
-  }
+  if (version == 0) return view->live->Run(request, &progress, limit);
   const int buffer = BufferWith(version, control_, header);
   if (buffer < 0) {
     if (version > control_->published.load()) {
