@@ -58,6 +58,7 @@ SESSIONS: dict[str, dict[str, Any]] = {
 #: The kinds of tables, and the constructor of each.
 KINDS: dict[str, Callable[..., Any]] = {
     "array": lambda **options: mv.ArrayTable(4, **options),
+    "matrix": lambda **options: mv.MatrixTable(4, 4, np.zeros((4, 4), int), **options),
     "dense": lambda **options: mv.MatrixTable(4, 4, np.zeros((4, 4), int), **options),
     "lazy": lambda init, **options: mv.ArrayTable(4, init, **options),
     "lazy rows": lambda init, **options: mv.MatrixTable(4, 4, init, **options),
@@ -224,7 +225,9 @@ IMPLIED = {
     **{name: {"updater"} for name in UPDATERS},
     "wire of calls": {"wire"},
     "lazy": {"array"},
-    "lazy rows": {"lazy"},
+    "lazy rows": {"lazy", "matrix"},
+    "dense": {"matrix"},
+    "matrix": {"dense"},
 }
 
 #: The features that need several ranks: nodes, and servers beside workers.

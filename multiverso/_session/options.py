@@ -173,8 +173,7 @@ def checked(
     if staleness is not None:
         rounds = arguments.integer(staleness, "staleness", 0)
         if is_sync and rounds:
-            msg = f"expected sync=True or staleness, received sync=True and staleness={rounds}"
-            raise ValueError(msg)
+            supported.check("sync", "staleness")
         # With a staleness of 0 no worker may be ahead of another, which is lock-step.
         mode = capi.MV_MODE_STALE if rounds else capi.MV_MODE_SYNC
     reaction = arguments.choice(on_peer_lost, "on_peer_lost", LOSSES)

@@ -25,9 +25,10 @@ constexpr FeatureInfo kFeatures[] = {
     {"not Linux", "another system than Linux"},
 
     {"array", "`ArrayTable`"},
+    {"matrix", "`MatrixTable`"},
     {"dense", "a table whose rows all exist from the start: no initializer and no keys"},
-    {"lazy", "`ArrayTable` or `MatrixTable` with an initializer"},
-    {"lazy rows", "`MatrixTable` with an initializer"},
+    {"lazy", "an array or a matrix with an initializer"},
+    {"lazy rows", "a matrix with an initializer"},
     {"keys", "`HashTable`"},
     {"on disk", "`backing=`"},
     {"max_bytes", "`max_bytes=`"},
@@ -88,6 +89,9 @@ constexpr Group kGroups[] = {
 
 constexpr Refusal kRefusals[] = {
     // ---- Sessions.
+    {{F::kSync, F::kStaleness},
+     Code::kValue,
+     "staleness: expected 0 or None with sync=True, received 1 or more; pass one of them"},
     {{F::kContinue, F::kSync},
      Code::kValue,
      "on_peer_lost: expected 'fail' with sync=True, whose rounds need every worker, received "
@@ -206,19 +210,22 @@ constexpr Refusal kRefusals[] = {
      Code::kValue,
      "updater: expected one without state for each worker in an elastic session, received 'dcasgd' "
      "or 'dcasgda'; use 'sgd' or 'rmsprop'"},
-    {{F::kLazy, F::kDelayCompensation},
+    {{F::kMatrix, F::kDelayCompensation},
      Code::kValue,
-     "updater: expected a table without an initializer with 'dcasgd' or 'dcasgda', received one "
-     "with; use 'sgd', 'adagrad' or 'rowwise_adagrad'"},
+     "updater: expected an array with 'dcasgd' or 'dcasgda', which note what each worker receives, "
+     "received a matrix; use an ArrayTable, or 'sgd' or 'adagrad'"},
     {{F::kKeys, F::kDelayCompensation},
      Code::kValue,
-     "updater: expected an array or a matrix with 'dcasgd' or 'dcasgda', received a hash table; "
-     "use "
-     "'sgd', 'adagrad' or 'rowwise_adagrad'"},
+     "updater: expected an array with 'dcasgd' or 'dcasgda', which note what each worker receives, "
+     "received a hash table; use 'sgd' or 'adagrad'"},
+    {{F::kLazy, F::kDelayCompensation},
+     Code::kValue,
+     "updater: expected an array without an initializer with 'dcasgd' or 'dcasgda', received one "
+     "with; pass its values"},
     {{F::kOnDisk, F::kDelayCompensation},
      Code::kValue,
-     "updater: expected a table in memory with 'dcasgd' or 'dcasgda', received one with backing; "
-     "use 'sgd', 'adagrad' or 'rowwise_adagrad'"},
+     "updater: expected an array in memory with 'dcasgd' or 'dcasgda', received one with backing; "
+     "use 'sgd' or 'adagrad'"},
 
     // ---- Calls.
     {{F::kCountsSteps, F::kPartOfRow},

@@ -33,6 +33,7 @@ enum class Feature : int {
   kNotLinux,
   // Of a table.
   kArray,
+  kMatrix,
   kDense,
   kLazy,
   kLazyRows,

@@ -68,6 +68,7 @@ FeatureSet TableSpec::features() const {
       updater_kind() == UpdaterKind::kDcasgd || updater_kind() == UpdaterKind::kDcasgda;
   return FeatureSet()
              .With(Feature::kArray, is_array)
+             .With(Feature::kMatrix, !is_array && !is_hash())
              .With(Feature::kDense, !is_lazy() && !is_hash())
              .With(Feature::kLazy, is_lazy() && !is_hash())
              .With(Feature::kLazyRows, is_lazy() && !is_hash() && !is_array)

@@ -57,4 +57,4 @@ def test_what_needs_linux_says_so():
     for name in ("elastic", "join", "attach"):
         for kind, message in result.errors(0, 1, name=name):
             assert kind == "UnsupportedError", message
-            assert "need Linux" in message or "needs Linux" in message
+            assert "expected Linux" in message

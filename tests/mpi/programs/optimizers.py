@@ -10,9 +10,10 @@ from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
 from initializer_model import initial_values  # noqa: E402
 from modes import same_bits  # noqa: E402
 from pairwise import pairwise_sum  # noqa: E402
-from updater_model import ARRAY_OPTIONS, OPTIONS, Model, accepts  # noqa: E402
+from updater_model import ARRAY_OPTIONS, MATRIX_OPTIONS, OPTIONS, Model, accepts  # noqa: E402
 
 import multiverso as mv  # noqa: E402
+from multiverso._native import capi  # noqa: E402
 from multiverso.sync import ParamSync  # noqa: E402
 from multiverso.tables._updaters import UPDATERS  # noqa: E402
 
@@ -34,6 +35,16 @@ HALF_OPTIONS = {
 }
 
 
+def updaters_of(shape, initializer=None, stored=None):
+    """Yield the names and options of the updaters that such a table of this session can have."""
+    session = mv.api.current_session()
+    is_async = session.options.mode == capi.MV_MODE_ASYNC
+    is_plain = is_async and session.num_nodes == 1 and initializer is None
+    for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
+        if accepts(name, shape) and (is_plain or name in MATRIX_OPTIONS):
+            yield name, options
+
+
 def table_of(name, start, initializer=None, stored=None, **options):
     kind = mv.ArrayTableHandler if start.ndim == 1 else mv.MatrixTableHandler
     initial = start if initializer is None else initializer
@@ -52,13 +63,11 @@ def rows_of(delta, start):
 @case()
 def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None, **more):
     rng = np.random.default_rng(SEED)  # the same on every rank
-    for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
-        if not more.keys() <= UPDATERS[name][1].keys():
-            continue
-        options = options | more
-        for index, shape in enumerate(VARIANT_SHAPES if initializer or stored else SHAPES):
-            if not accepts(name, shape):
+    for index, shape in enumerate(VARIANT_SHAPES if initializer or stored else SHAPES):
+        for name, options in updaters_of(shape, initializer, stored):
+            if not more.keys() <= UPDATERS[name][1].keys():
                 continue
+            options = options | more
             dtype = "float32" if stored else ("float32", "float64")[index % 2]
             start = rng.standard_normal(shape).astype(dtype)
             if initializer is not None:
@@ -200,7 +209,7 @@ def rows_count_their_own_updates():
 @case()
 def delay_is_compensated_for_each_worker():
     workers, me = mv.num_workers(), mv.worker_id()
-    for name in ("dcasgd", "dcasgda"):
+    for name in ("dcasgd", "dcasgda") if mv.api.current_session().num_nodes == 1 else ():
         table = mv.ArrayTableHandler(20_000, 1, updater=name, **OPTIONS[name])
         model = Model(name, np.ones((1, 20_000), np.float32), workers, **OPTIONS[name])
         table.get()
@@ -263,10 +272,8 @@ def sync_round_rounds_16_bit_parameters_once():
 def sync_round_is_one_update_with_the_sum(stored=None):
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)
-    for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
-        for index, shape in enumerate(VARIANT_SHAPES if stored else SHAPES):
-            if not accepts(name, shape):
-                continue
+    for index, shape in enumerate(VARIANT_SHAPES if stored else SHAPES):
+        for name, options in updaters_of(shape, None, stored):
             dtype = "float32" if stored else ("float32", "float64")[index % 2]
             start = rng.standard_normal(shape).astype(dtype)
             table = table_of(name, start, stored=stored, **options)
@@ -298,11 +305,9 @@ def sync_round_updates_lazy_16_bit_rows_with_the_sum_of_their_deltas():
 def sync_round_updates_each_row_with_the_sum_of_its_deltas(initializer=None, stored=None):
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)  # the same on every rank
-    for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
-        # Of the second matrix, a row takes two messages; of the variants', more than a stripe.
-        for rows, columns in ((37, 8), (3, 17_000 if initializer or stored else 70_000)):
-            if not accepts(name, (rows, columns)):
-                continue
+    # Of the second matrix, a row takes two messages; of the variants', more than a stripe.
+    for rows, columns in ((37, 8), (3, 17_000 if initializer or stored else 70_000)):
+        for name, options in updaters_of((rows, columns), initializer, stored):
             start = rng.standard_normal((rows, columns)).astype(np.float32)
             if initializer is not None:
                 start = initial_values(initializer, start.shape, start.dtype)

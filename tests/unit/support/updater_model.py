@@ -50,6 +50,9 @@ OPTIONS = {
 #: The options of the updaters that array tables accept.
 ARRAY_OPTIONS = {name: options for name, options in OPTIONS.items() if "rowwise" not in name}
 
+#: The options of the updaters that matrices, hash tables, all modes and several nodes accept.
+MATRIX_OPTIONS = {name: options for name, options in OPTIONS.items() if "dcasgd" not in name}
+
 
 def square_sum(values, dtype):
     """Return the sum of the squares of numbers, in a dtype and in the order of the library."""
@@ -68,7 +71,9 @@ def mean_square(row):
 
 def accepts(updater, shape):
     """Return whether a table of that shape can have the updater."""
-    return updater in ARRAY_OPTIONS or (len(shape) == 2 and shape[1] <= 2048)
+    if len(shape) == 1:
+        return updater in ARRAY_OPTIONS
+    return updater in MATRIX_OPTIONS and ("rowwise" not in updater or shape[1] <= 2048)
 
 
 class Model:
@@ -183,7 +188,7 @@ class Model:
             case "easgd":
                 w = w + option["elastic_force"] * (d - real(terms) * w)
             case "dcasgd" | "dcasgda":
-                seen = None if worker is None else self.seen[worker][row]
+                seen = self.seen[worker][row]
                 gap = np.zeros_like(w) if seen is None else w - seen
                 control = option["variance_control"]
                 if self.updater == "dcasgda":

