@@ -56,7 +56,6 @@ constexpr FeatureInfo kFeatures[] = {
     {"current values", "`mv.attach` to a session that publishes nothing"},
     {"publish", "`mv.publish(step)`, in memory"},
     {"publish to a folder", "`mv.publish(step, to=)`"},
-    {"background save", "`mv.save(background=True)`"},
     {"Work", "`mv.Work`"},
     {"membership", "`Session.membership` and `Session.wait_for_workers`"},
     {"leave", "`Session.leave`"},
@@ -325,10 +324,6 @@ constexpr Refusal kRefusals[] = {
      "publish: expected no folder (to=) with ranks that are only servers and a matrix that has an "
      "initializer, because the list of its changed rows is a get, received one; publish in memory, "
      "or use role='all'"},
-    {{F::kElastic, F::kBackgroundSave},
-     Code::kValue,
-     "background: expected False in an elastic session, whose ranks may end while they write, "
-     "received True; save in the foreground"},
     {{F::kSync, F::kWork},
      Code::kUnsupported,
      "Work: expected async mode or a staleness of 1 or more, received sync mode, whose workers "

@@ -64,7 +64,6 @@ enum class Feature : int {
   kReadCurrent,
   kPublish,
   kPublishTo,
-  kBackgroundSave,
   kWork,
   kMembership,
   kLeave,

@@ -87,8 +87,6 @@ Status Session::Barrier(Interrupt* interrupt) {
 }
 
 Status Session::Save(const AgreedCall& request, Interrupt* interrupt) {
-  const FeatureSet used = members_.features().With(Feature::kBackgroundSave, request.in_background);
-  MV_RETURN_IF_NOT_OK(CheckSupported(used));
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kSave);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
