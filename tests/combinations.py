@@ -16,13 +16,12 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pytest
 
 import multiverso as mv
 from multiverso import initializers
 from multiverso._native import capi
 from multiverso._native.library import checked
-from multiverso._native.supported import features, refusal_of
+from multiverso._native.supported import features
 from multiverso.api import current_session
 from multiverso.learn._messages import training_session
 from multiverso.sync._row_gradients import RowGradients
@@ -30,13 +29,6 @@ from multiverso.tables._array_table import ExchangeTable
 
 #: The name of the sessions, the same on all ranks of a job and different in each.
 NAME = "combination-" + Path(os.environ.get("MULTIVERSO_TEST_JOB", str(os.getpid()))).name
-
-
-def skip_unsupported(*used: str) -> None:
-    """Skip a test whose features do not go together, for the reason that the library gives."""
-    refusal = refusal_of(*used)
-    if refusal is not None:
-        pytest.skip(refusal.sentence)
 
 
 def group_of(feature: str) -> str:

@@ -332,7 +332,7 @@ def prefetch(
     Raises
     ------
     ValueError
-        If `depth` is less than 1.
+        If `depth` is less than 1, or in an elastic session.
 
     Examples
     --------
