@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Words of errors about features that do not go together.
 WORDS = re.compile(
     r"in sync mode|async mode|an? elastic|elastic one|several nodes|with staleness|on_peer_lost|"
-    r"with backing|of integers|a hash table"
+    r"with backing|table of integers|a hash table"
 )
 
 #: Errors with these words that refuse something else: a state, or what a kind of table lacks.

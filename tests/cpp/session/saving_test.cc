@@ -99,7 +99,13 @@ constexpr int64_t kColumns = StepCells::kMaxCellBytes / 4 + 5;
 struct TrainedTables {
   TrainedTables(Session* session, UpdaterKind updater)
       : array(ValueOf(Create(session, WithUpdater(ArrayOf(kArraySize), updater)))),
-        matrix(ValueOf(Create(session, WithUpdater(MatrixOf(5, kColumns), updater)))) {}
+        matrix(ValueOf(Create(session, WithUpdater(MatrixOf(5, kColumns), OfMatrix(updater))))) {}
+
+  // The updaters that note gets are for arrays.
+  static UpdaterKind OfMatrix(UpdaterKind updater) {
+    const bool notes_gets = updater == UpdaterKind::kDcasgd || updater == UpdaterKind::kDcasgda;
+    return notes_gets ? UpdaterKind::kSgd : updater;
+  }
 
   // The results depend on the updater's state and on the number of updates of each row.
   void Train() const {

@@ -4,9 +4,9 @@ import unittest
 
 import numpy as np
 from sessions import SessionCleanupTestCase
+from updater_model import MATRIX_OPTIONS
 
 import multiverso as mv
-from multiverso.tables._updaters import UPDATERS
 
 #: Updaters that need whole rows of a matrix, and of these, those that accept parts of an array.
 WHOLE_ROWS = {"adam", "adamw", "amsgrad", "rowwise_adagrad", "rowwise_adam"}
@@ -59,7 +59,7 @@ class TestParts(SessionCleanupTestCase):
 
     def test_every_updater_treats_a_part_like_a_table_of_its_own_or_refuses_it(self):
         rng = np.random.default_rng(1)
-        for updater in UPDATERS:
+        for updater in MATRIX_OPTIONS:
             for columns in (slice(1, 4), slice(None)):
                 with self.subTest(updater, columns=columns), mv.session():
                     index = (slice(2, 5), columns)
