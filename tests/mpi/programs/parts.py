@@ -102,26 +102,6 @@ def compare_swap_is_atomic_for_all_dtypes():
 
 
 @case
-def wire_format_rounds_parts_and_not_elements():
-    table = mv.MatrixTableHandler(64, 300, wire="int8")
-    delta = np.random.default_rng(SEED).normal(size=(64, 100)).astype(np.float32)
-    mv.barrier()
-    table.add(delta, index=np.s_[:, 200:])
-    for row in (1, 62):
-        table.fetch_add((row, 0), 1.001)
-    mv.barrier()
-    np.testing.assert_allclose(
-        table.get(index=np.s_[:, 200:]), mv.size() * delta, atol=0.1 * mv.size()
-    )
-    before = [table.compare_swap((row, 0), -1, 0) for row in (1, 62)]
-    expected = np.float32(0)
-    for _ in range(mv.size()):
-        expected += np.float32(1.001)
-    equal(before, [expected] * 2)
-    mv.barrier()
-
-
-@case
 def live_view_shows_the_adds_of_all_ranks():
     table = mv.ArrayTableHandler(100_000, 1)
     if api.current_session().num_nodes > 1:
