@@ -57,7 +57,7 @@ constexpr FeatureInfo kFeatures[] = {
     {"publish", "`mv.publish(step)`, in memory"},
     {"publish to a folder", "`mv.publish(step, to=)`"},
     {"Work", "`mv.Work`"},
-    {"membership", "`Session.membership` and `Session.wait_for_workers`"},
+    {"membership", "`Session.membership` and `Session.on_membership`"},
     {"leave", "`Session.leave`"},
     {"sent arrays",
      "`torch.distributed` on one node, and the calls of `MV_SessionRun` that send arrays"},

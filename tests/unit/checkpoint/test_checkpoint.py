@@ -9,7 +9,7 @@ import unittest
 import numpy as np
 from folders import FolderTestCase
 from programs import run_command, run_program
-from updater_model import ARRAY_OPTIONS, OPTIONS
+from updater_model import ARRAY_OPTIONS, MATRIX_OPTIONS, OPTIONS
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
@@ -89,11 +89,11 @@ class TestSaving(FolderTestCase):
 
     def test_load_restores_updater_state(self):
         def tables(updater):
-            options = {} if updater.startswith("dcasgd") else {"learning_rate": 0.25}
             of_array = updater if updater in ARRAY_OPTIONS else "adagrad"
+            of_matrix = updater if updater in MATRIX_OPTIONS else "adagrad"
             return (
-                mv.ArrayTableHandler(50, updater=of_array, **options),
-                mv.MatrixTableHandler(5, 10, updater=updater, **options),
+                mv.ArrayTableHandler(50, updater=of_array, learning_rate=0.25),
+                mv.MatrixTableHandler(5, 10, updater=of_matrix, learning_rate=0.25),
             )
 
         def train(array, matrix, steps):
