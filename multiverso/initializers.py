@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from multiverso._native import capi
+from multiverso._native import capi, supported
 from multiverso._native.arguments import between, finite, integer
 
 __all__ = [
@@ -255,8 +255,7 @@ def set_initializer(
     values = initializer._values()
     if dtype.kind != "f":
         if len(values) > 1:
-            msg = f"init_value: expected a table of floating-point numbers, received {dtype}"
-            raise TypeError(msg)
+            supported.check("integers", "random")
         if isinstance(initializer, Constant):
             values = _as_sum(initializer.value, dtype)
     raw.initializer = initializer._kind

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _session
-from multiverso._native import arguments, capi
+from multiverso._native import arguments, supported
 from multiverso._session import leaving
-from multiverso.errors import MultiversoError, UnsupportedError
+from multiverso.errors import MultiversoError
 from multiverso.tables import ArrayTable
 
 __all__ = ["Work"]
@@ -95,12 +95,7 @@ class Work(Generic[T_co]):
         self, items: Sequence[T_co], lease: float = 60.0, *, name: str | None = None
     ) -> None:
         self._session = _session.current()
-        if self._session.options.mode == capi.MV_MODE_SYNC:
-            msg = (
-                "mv.Work: expected a session in async mode or with a staleness of 1 or more, "
-                "received one in sync mode, whose workers must make the same calls"
-            )
-            raise UnsupportedError(msg)
+        supported.check("Work", *self._session.features())
         is_sequence = hasattr(items, "__getitem__") and hasattr(items, "__len__")
         if not is_sequence or isinstance(items, Mapping):
             msg = f"items: expected a sequence, received {items!r}; convert an iterator to a list"

@@ -23,6 +23,7 @@ SEARCH_WORDS = {
     "installation.md": ("Jupyter", "notebook"),
     "live.md": ("attach", "inference", "serving"),
     "shared-arrays.md": ("k-means", "kmeans", "shared memory"),
+    "supported.md": ("combinations", "compatibility matrix", "not supported"),
     "tables-on-disk.md": ("backing", "mmap", "out of core", "SSD", "warm restart"),
     "torch-distributed.md": ("broadcast", "DDP", "DistributedDataParallel"),
 }

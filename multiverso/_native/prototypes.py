@@ -29,6 +29,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_AbiVersion": (c_int32, ()),
     "MV_VersionString": (c_char_p, ()),
     "MV_BuildInfo": (c_char_p, ()),
+    "MV_Supported": (c_char_p, ()),
     "MV_CheckIsFree": (c_int32, (c_int64, c_char_p)),
     "MV_StatusName": (c_char_p, (c_int32,)),
     "MV_LastError": (c_char_p, ()),

@@ -3,7 +3,7 @@
 from typing import Final, Literal, NamedTuple
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
-from multiverso._native import arguments, capi
+from multiverso._native import arguments, capi, supported
 from multiverso._native.launchers import own_environ
 from multiverso._native.places import StrPath, writable_folder
 
@@ -25,6 +25,13 @@ NAN_POLICIES: Final = ("propagate", "error")
 
 #: The reactions of the session to a lost rank, with their codes in the C API.
 LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV_LOSS_CONTINUES}
+
+#: The modes, with their names as features.
+_MODES: Final = {
+    capi.MV_MODE_ASYNC: "async",
+    capi.MV_MODE_SYNC: "sync",
+    capi.MV_MODE_STALE: "staleness",
+}
 
 #: What SIGTERM does to a rank, with the codes in the C API.
 TERMS: Final[dict[str, int]] = {"end": capi.MV_TERM_ENDS, "leave": capi.MV_TERM_LEAVES}
@@ -77,6 +84,23 @@ class SessionOptions(NamedTuple):
     #: The absolute path of the folder in which ranks save that leave together.
     checkpoints: str | None
 
+    @property
+    def mode_name(self) -> str:
+        """The name of the mode as a feature."""
+        return _MODES[self.mode]
+
+    def features(self) -> set[str]:
+        """Return what a session with these options uses, for `supported.check`."""
+        used = {self.mode_name, f"{self.on_term} on SIGTERM"}
+        if self.on_peer_lost == "continue" or not self.elastic:
+            used.add(self.on_peer_lost)
+        optional = {
+            "elastic": self.elastic,
+            "roles": self.role != "all",
+            "checkpoints": self.checkpoints is not None,
+        }
+        return used | {name for name, is_used in optional.items() if is_used}
+
     def arguments(self) -> dict[str, object]:
         """Return the arguments of `multiverso.init`, and variables, that give these options."""
         return {
@@ -125,27 +149,17 @@ def checked(
     if staleness is not None:
         rounds = arguments.integer(staleness, "staleness", 0)
         if is_sync and rounds:
-            msg = f"expected sync=True or staleness, received sync=True and staleness={rounds}"
-            raise ValueError(msg)
+            supported.check("sync", "staleness")
         # With a staleness of 0 no worker may be ahead of another, which is lock-step.
         mode = capi.MV_MODE_STALE if rounds else capi.MV_MODE_SYNC
     reaction = arguments.choice(on_peer_lost, "on_peer_lost", LOSSES)
-    if reaction == "continue" and mode != capi.MV_MODE_ASYNC:
-        msg = (
-            "on_peer_lost: expected 'fail' with sync=True or staleness, whose rounds need every "
-            "worker, received 'continue'"
-        )
-        raise ValueError(msg)
     longest, longest_start = limits(timeout, start_timeout)
     environ = own_environ()
     workers, join = find_worker_range(environ), find_join(environ)
     is_elastic = arguments.flag(elastic, "elastic") or workers is not None or join is not None
-    if is_elastic:
-        _require_elastic_options(mode, role)
     term = arguments.choice(on_term, "on_term", TERMS)
     folder = None if checkpoints is None else writable_folder(checkpoints, "checkpoints")
-    _require_leaving_options(term, checkpoints, mode, role, is_elastic)
-    return SessionOptions(
+    options = SessionOptions(
         mode=mode,
         staleness=rounds,
         role=arguments.choice(role, "role", ROLES, _FORMER_ROLES),
@@ -162,40 +176,8 @@ def checked(
         on_term=term,
         checkpoints=folder,
     )
-
-
-def _require_elastic_options(mode: int, role: object) -> None:
-    """Raise ValueError unless ranks with this mode and role can join and leave."""
-    reason = (
-        f"in an elastic session (elastic=True, or {ELASTIC} or {JOIN} in the environment), whose "
-        "workers come and go"
-    )
-    if mode == capi.MV_MODE_SYNC:
-        msg = f"expected async mode or a staleness of 1 or more {reason}, received sync mode"
-        raise ValueError(msg)
-    if role != "all":
-        msg = f"role: expected 'all' {reason}, received {role!r}"
-        raise ValueError(msg)
-
-
-def _require_leaving_options(
-    term: str, checkpoints: object, mode: int, role: object, is_elastic: bool
-) -> None:
-    """Raise ValueError if ranks cannot leave together with these options, or would not save."""
-    if checkpoints is not None and term != "leave":
-        msg = "checkpoints: expected on_term='leave', with which the ranks save, received 'end'"
-        raise ValueError(msg)
-    if term != "leave" or is_elastic:
-        return
-    if role != "all":
-        msg = f"role: expected 'all' with on_term='leave', received {role!r}"
-        raise ValueError(msg)
-    if mode == capi.MV_MODE_STALE:
-        msg = (
-            "on_term: expected 'end' with staleness, unless the session is elastic: workers that "
-            "wait to leave would hold up those that still train; received 'leave'"
-        )
-        raise ValueError(msg)
+    supported.check(*options.features())
+    return options
 
 
 def _name(value: object) -> str | None:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from multiverso._mpi.communicator import skip_mpi_finalize
-from multiverso._native import arguments, arrays, capi, checkpoint_calls, library
+from multiverso._native import arguments, arrays, capi, checkpoint_calls, library, supported
 from multiverso._native.dtypes import ARRAY_CODES, array_code
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
@@ -28,7 +28,6 @@ from multiverso._session.departure import Departure
 from multiverso._session.membership import Membership, watch
 from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding
 from multiverso._session.options import ReduceOp, SessionOptions
-from multiverso.errors import StateError
 
 _log = logging.getLogger("multiverso")
 _Array = TypeVar("_Array")
@@ -176,6 +175,15 @@ class Session:
         """The number of ranks of this rank's node."""
         return int(self._current_description().local_size)
 
+    def features(self) -> set[str]:
+        """Return what the session uses, for `multiverso._native.supported.check`."""
+        used = self.options.features()
+        if self.num_nodes > 1:
+            used.add("several nodes")
+        if not self.options.elastic and self.num_workers < self.size:
+            used.add("roles")
+        return used
+
     @property
     def may_be_master(self) -> bool:
         """Whether this is the master worker, or may become it after the loss of others."""
@@ -318,12 +326,7 @@ class Session:
             If the session is not elastic, or has been shut down.
 
         """
-        if not self.options.elastic:
-            msg = (
-                "membership: expected a session with elastic=True; in others nobody joins, and "
-                "Session.lost_ranks() lists who has left"
-            )
-            raise StateError(msg)
+        supported.check("membership", *self.options.features())
         # The ranks that have left are read first: each had joined before the next line counts.
         left = self.lost_ranks()
         joined = tuple(range(self.size))
@@ -374,12 +377,7 @@ class Session:
         False
 
         """
-        if not self.options.continues:
-            msg = (
-                "leave: expected a session with elastic=True or on_peer_lost='continue', which "
-                "continues without this rank; in others, all ranks call mv.shutdown()"
-            )
-            raise StateError(msg)
+        supported.check("leave", *self.options.features())
         if self.options.elastic:
             leaving.save_if_last(self)
         checked.MV_SessionFlush(self.handle, -1.0)

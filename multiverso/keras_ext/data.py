@@ -3,7 +3,7 @@
 import numbers
 from typing import Any, TypeVar, overload
 
-from multiverso._native import capi
+from multiverso._native import capi, supported
 from multiverso._native.arguments import flag
 from multiverso._native.arrays import native_order
 from multiverso.api import current_session
@@ -64,12 +64,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     if worker < 0:
         msg = "shard: this rank is a server and not a worker"
         raise StateError(msg)
-    if session.options.elastic:
-        msg = (
-            "shard: expected a fixed number of workers, received an elastic session; let its "
-            "workers share the samples with mv.Work"
-        )
-        raise StateError(msg)
+    supported.check("shard", *session.features())
     lengths = sorted(set(_lengths(arrays)))
     if not arrays or len(lengths) > 1:
         msg = f"shard: expected arrays of one length, received the lengths {lengths}"

@@ -15,6 +15,7 @@ import numpy as np
 
 from multiverso import api
 from multiverso._extras import MissingExtraError
+from multiverso._native import supported
 from multiverso._session import Session
 from multiverso._session.options import Default
 from multiverso.errors import OperationTimeout
@@ -93,8 +94,9 @@ def training_session(
     """
     agreed: Exception | None = None
     with api.session(sync=sync, comm=comm, timeout=timeout, start_timeout=start_timeout) as opened:
-        if opened.options.elastic:
-            raise InputError("expected a session whose ranks stay, received an elastic one")
+        refusal = supported.refusal_of("learn", *opened.features())
+        if refusal is not None:
+            raise InputError(refusal.sentence)
         try:
             yield opened
         except Exception as error:

@@ -1,12 +1,12 @@
 """`MPIManager`, which trains a model on all ranks of a job."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from multiverso._local.cores import amount
-from multiverso._native import places
+from multiverso._native import places, supported
 from multiverso._native.arguments import flag, integer
 from multiverso._session import Session
 from multiverso._session.options import START_TIMEOUT, limits
@@ -189,7 +189,7 @@ class MPIManager:
                     places.writable_folder(self.checkpoint, "checkpoint")
                 if self.profile is not None and is_master:
                     places.writable_file(self.profile, "profile")
-            require_place(self.algo, self.synchronous, session.num_nodes)
+            require_optimizer(self.algo, session.features())
             if len(self.train_list) < num_workers:
                 raise InputError(
                     f"expected a file or more for each of the {num_workers} workers, received "
@@ -225,18 +225,14 @@ class MPIManager:
         return self.outcome.metrics
 
 
-def require_place(algo: Algo, synchronous: bool, num_nodes: int) -> None:
-    """Raise InputError if the server cannot run the optimizer in such a session."""
+def require_optimizer(algo: Algo, features: Collection[str]) -> None:
+    """Raise InputError if the server cannot run the optimizer in a session with these features."""
     optimizer = algo.optimizer
     if algo.elastic or optimizer is None or not optimizer.compensates_delays:
         return
-    if num_nodes == 1 and not synchronous:
-        return
-    place = "lock-step" if synchronous else f"{num_nodes} nodes"
-    raise InputError(
-        f"optimizer: expected asynchronous workers on one node for {optimizer.updater!r}, received "
-        f"{place}; use 'sgd' or 'adam'"
-    )
+    refusal = supported.refusal_of("dcasgd", *features)
+    if refusal is not None:
+        raise InputError(refusal.sentence)
 
 
 def files_of_worker(files: list[str], worker: int, num_workers: int) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import initializers
-from multiverso._native import capi
+from multiverso._native import supported
 from multiverso._native.library import checked
 from multiverso._native.node_calls import read_description
 from multiverso._native.threads import End, Thread
@@ -224,20 +224,8 @@ def _write(job: _Job, writer: Writer) -> None:
 
 def require_supported(session: Session) -> None:
     """Raise StateError if the session cannot publish to a folder. All ranks find the same."""
-    if session.options.continues:
-        msg = (
-            "publish(to=): expected a session whose ranks stay the same, received elastic=True or "
-            'on_peer_lost="continue"'
-        )
-        raise StateError(msg)
-    if _lazy(session) and (
-        session.options.mode == capi.MV_MODE_SYNC or session.num_workers != session.size
-    ):
-        msg = (
-            "publish(to=): expected no table with an initializer in sync mode, or with ranks that "
-            "are only servers, because the list of its changed rows is a get"
-        )
-        raise StateError(msg)
+    lazy = ["lazy rows"] if _lazy(session) else []
+    supported.check("publish to a folder", *lazy, *session.features())
 
 
 def _tables(session: Session) -> dict[int, Any]:

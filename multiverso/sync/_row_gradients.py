@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import capi
+from multiverso._native import capi, supported
 from multiverso._native.arguments import finite
 from multiverso.api import current_session
 from multiverso.tables import Future, HashTable, MatrixTable
@@ -18,7 +18,6 @@ from multiverso.tables._ids import ids_of_any_shape
 #: A table whose rows are named by ids: row numbers or keys.
 RowTable = MatrixTable | HashTable
 
-_NOT_GRADIENTS = ("add", "easgd")
 
 #: A list of gradients is merged when it has twice as many rows as after the last time, and as many.
 _MERGES_FROM: Final = 1 << 16
@@ -130,12 +129,8 @@ class RowGradients:
         if not isinstance(table, RowTable):
             msg = f"table: expected a MatrixTable or HashTable, received {type(table).__name__}"
             raise TypeError(msg)
-        if table.value_dtype.kind != "f" or table.updater in _NOT_GRADIENTS:
-            msg = (
-                f"table: expected a float table whose updater takes gradients, such as 'sgd' or "
-                f"'rowwise_adagrad', received {table.dtype} with '{table.updater}'"
-            )
-            raise ValueError(msg)
+        updater = {"add": "add", "easgd": "easgd"}.get(table.updater, "updater")
+        supported.check("layers", updater, *([] if table.value_dtype.kind == "f" else ["integers"]))
         self.table: RowTable = table
         #: Whether something calls `send`, so that no warning is needed.
         self.has_sender = False

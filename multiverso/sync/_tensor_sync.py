@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from multiverso import _session
-from multiverso._native import arrays
+from multiverso._native import arrays, supported
 from multiverso._native.arguments import between, choice, flag, integer
 from multiverso._session import leaving
 from multiverso.errors import StateError
@@ -75,10 +75,18 @@ class TensorSync:
             alpha = between(fragment_update_alpha, "fragment_update_alpha", 0, 1)
             self._merges = self._delay > 0 or alpha != 0
             if self._merges:
-                _require_merge(self._delay, overlap, updater, sync_every // fragments)
-            if flag(average, "average"):
-                _require_sum(updater, options)
+                _require_distance(self._delay, sync_every // fragments)
             choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
+            optional = {
+                "average": flag(average, "average"),
+                "fragment_sync_delay": self._merges,
+                "overlap": overlap,
+                "weight": weight is not None,
+                "easgd": updater == "easgd",
+            }
+            used = {name for name, is_used in optional.items() if is_used}
+            used |= {"ParamSync", "add" if updater == "add" else "updater"}
+            supported.check(*used)
             require_options(updater, options, _ARGUMENTS)
             tensors = make_tensors()
             self._tensors = tensors if isinstance(tensors, Tensors) else Tensors(tensors)
@@ -92,8 +100,8 @@ class TensorSync:
             by_fragment = tables_of(name, tensors, fragments)
             parts = [part for fragment in by_fragment for _, part in fragment]
             names = [table_name for fragment in by_fragment for table_name, _ in fragment]
-            if weight is not None:
-                _require_deltas(parts, updater)
+            if {part[0].dtype.kind for part in parts} != {"f"}:
+                supported.check("integers", *(used & {"weight"}))
             initial = [joined(part) if session.may_be_master else None for part in parts]
         self.name = name
         self._session = session
@@ -345,40 +353,11 @@ def _checked_name(name: object) -> str:
     return name
 
 
-def _require_sum(updater: object, options: dict[str, float | None]) -> None:
-    """Raise ValueError unless `updater` adds deltas without options, as averaging needs."""
-    if updater != "add" or options:
-        given = ", ".join([f"updater={updater!r}", *(f"{k}={v!r}" for k, v in options.items())])
-        msg = (
-            f'average: expected the updater "add" without options, received {given};'
-            " to average with an optimizer, divide its learning rate by the number of workers"
-        )
-        raise ValueError(msg)
-
-
-def _require_merge(delay: int, overlap: bool, updater: object, distance: int) -> None:
+def _require_distance(delay: int, distance: int) -> None:
     """Raise ValueError unless results of exchanges can be merged after `delay` steps."""
     if delay >= max(distance, 1):
         msg = (
             f"fragment_sync_delay: expected less than {distance}, the steps from one fragment to "
             f"the next (sync_every, or freq, divided by fragments), received {delay}"
         )
-        raise ValueError(msg)
-    if overlap or updater == "easgd":
-        given = "overlap=True" if overlap else 'updater="easgd"'
-        msg = (
-            "fragment_sync_delay, fragment_update_alpha: expected deltas in exchanges of their "
-            f"own, received {given}"
-        )
-        raise ValueError(msg)
-
-
-def _require_deltas(parts: list[list[Tensor]], updater: object) -> None:
-    """Raise ValueError unless what workers send to the tables can be weighted."""
-    if updater == "easgd":
-        msg = 'weight: expected an updater of deltas, received "easgd", which gets positions'
-        raise ValueError(msg)
-    kinds = {part[0].dtype.kind for part in parts}
-    if kinds != {"f"}:
-        msg = "weight: expected parameters of floats, received integers, which cannot be weighted"
         raise ValueError(msg)

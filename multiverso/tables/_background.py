@@ -14,7 +14,7 @@ from weakref import WeakSet, finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import arrays, capi
+from multiverso._native import arrays, capi, supported
 from multiverso._native.arguments import finite, flag
 from multiverso._native.library import checked
 from multiverso.errors import MultiversoError, OperationTimeout, StateError
@@ -313,11 +313,10 @@ class FreshGets:
         return patch
 
 
-def require_async_mode(fresh: object, mode: int) -> None:
+def require_async_mode(fresh: object, mode: str) -> None:
     """Raise ValueError for a fresh get in another mode, TypeError if `fresh` is not a bool."""
-    if flag(fresh, "fresh") and mode != capi.MV_MODE_ASYNC:
-        msg = "fresh: expected False unless in async mode, because workers count their gets"
-        raise ValueError(msg)
+    if flag(fresh, "fresh"):
+        supported.check("fresh", mode)
 
 
 def _limit(timeout: float | None) -> float:

@@ -280,7 +280,7 @@ class HashTable(KeyCalls):
 
         """
         operation, ids = _operation(insert), as_ids(keys, "keys")
-        require_async_mode(fresh, _session.current().options.mode)
+        require_async_mode(fresh, _session.current().options.mode_name)
         get = functools.partial(self.get, insert=insert)
         finisher = functools.partial(self._fresh_gets.finisher, get=get) if fresh else None
         shape = (len(ids), self._num_col)

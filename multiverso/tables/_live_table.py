@@ -12,7 +12,6 @@ from multiverso._native import arrays, capi
 from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import checked, complete, lib
 from multiverso._native.node_calls import read_description
-from multiverso.errors import StateError
 from multiverso.tables._ids import as_ids
 
 _FLOAT32: Final = np.dtype("float32")
@@ -136,16 +135,13 @@ class LiveTable:
         return (rows,) if len(self.shape) == 1 else (rows, self._num_col)
 
     def _version(self) -> int:
-        """Return the version to read, or 0 for the current values."""
+        """Return the version to read, or 0 for the current values.
+
+        It is also 0 if there is none. The library then says why the current values cannot be read.
+        """
         if self.is_live:
             return 0
-        if version := int(read_description(checked.MV_ReaderDescribe, self._handle)["version"]):
-            return version
-        msg = (
-            f"table '{self.name}': the session has published nothing, and its current values "
-            "cannot be read, because it is in sync mode or the table lies on several nodes"
-        )
-        raise StateError(msg)
+        return int(read_description(checked.MV_ReaderDescribe, self._handle)["version"])
 
     def _run(
         self, version: int, operation: bytes, ids: NDArray[np.int64] | None, out: NDArray[Any]

@@ -324,7 +324,7 @@ class MatrixTable(DenseTable):
             Its ``result()`` waits for the call and returns `out`, or a new array.
 
         """
-        require_async_mode(fresh, _session.current().options.mode)
+        require_async_mode(fresh, _session.current().options.mode_name)
         if row_ids is None and not fresh:
             return self._get_async(out)
         ids = as_ids(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _session
-from multiverso._native import arrays, capi, checkpoint_calls
+from multiverso._native import arrays, capi, checkpoint_calls, supported
 from multiverso._native.arguments import choice, integer, name as naming
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
@@ -107,7 +107,7 @@ class Table(OnDisk):
             if wire is not None:
                 raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
                 if raw.wire and not self._encodes_calls:
-                    _require_rounds(session, wire)
+                    supported.check("wire of calls", session.options.mode_name)
             initial = configure(raw)
         except Exception:
             _create_invalid(session, raw)
@@ -361,18 +361,6 @@ class Table(OnDisk):
             f"<{type(self).__name__} '{self._name}': {self._size_text()} {self._stored_dtype}, "
             f"updater {self._updater}>"
         )
-
-
-def _require_rounds(session: _session.Session, wire: object) -> None:
-    """Raise ValueError unless adds are summed in rounds, whose sums travel encoded."""
-    if session.options.mode != capi.MV_MODE_SYNC:
-        staleness = session.options.staleness
-        mode = f"with staleness={staleness}" if staleness else "in async mode"
-        msg = (
-            f"wire: expected a session in sync mode, received {wire!r} {mode}; "
-            "let multiverso.sync.ParamSync exchange the parameters, which takes wire in each mode"
-        )
-        raise ValueError(msg)
 
 
 def _caller() -> tuple[int, str]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from multiverso._native import supported
 from multiverso._native.arguments import flag, integer
+from multiverso.api import current_session
 from multiverso.sync._row_gradients import RowLayer, RowTable
 from multiverso.tables import MatrixTable
 from multiverso.tables._options import UpdaterName
@@ -186,6 +188,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
             again.
 
         """
+        supported.check("prefetch", *current_session().features())
         self._offer(self._begin(ids, fresh=fresh))
 
     def _offer(self, rows: Rows) -> None:
@@ -329,7 +332,7 @@ def prefetch(
     Raises
     ------
     ValueError
-        If `depth` is less than 1.
+        If `depth` is less than 1, or in an elastic session.
 
     Examples
     --------
@@ -344,6 +347,7 @@ def prefetch(
 
     """
     depth = integer(depth, "depth", 1)
+    supported.check("prefetch", *current_session().features())
     ids_of: Callable[[Any], torch.Tensor] = key if callable(key) else lambda batch: batch[key]
     if key is None:
         ids_of = lambda batch: batch  # noqa: E731

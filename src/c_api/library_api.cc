@@ -6,6 +6,7 @@
 #include "base/exit_deadline.h"
 #include "base/json.h"
 #include "base/process.h"
+#include "base/supported.h"
 #include "base/text.h"
 #include "c_api/guard.h"
 #include "c_api/waiting.h"
@@ -58,6 +59,11 @@ const char* MV_BuildInfo(void) {
                                       .Take()
                                       .text;
   return info.c_str();
+}
+
+const char* MV_Supported(void) {
+  static const std::string supported = multiverso::SupportedAsJson();
+  return supported.c_str();
 }
 
 int32_t MV_CheckIsFree(int64_t bytes, const char* what) {

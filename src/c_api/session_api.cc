@@ -56,36 +56,15 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
                                  "0 (all), 1 (worker) or 2 (server)"));
   MV_RETURN_IF_NOT_OK(CheckRange("on_loss", options->on_loss, MV_LOSS_FAILS, MV_LOSS_CONTINUES,
                                  "0 (fails) or 1 (continues)"));
-  if (options->on_loss == MV_LOSS_CONTINUES && options->mode != MV_MODE_ASYNC) {
-    return Status(
-        Code::kValue,
-        "on_loss: a session can continue without a lost rank in async mode only: rounds need "
-        "every worker");
-  }
   if (options->name != nullptr && std::strlen(options->name) >= sizeof(AgreedOptions::name)) {
     return Status(Code::kValue, StrCat("name: expected at most ", sizeof(AgreedOptions::name) - 1,
                                        " bytes, received '", options->name, "'"));
   }
   MV_RETURN_IF_NOT_OK(CheckRange("elastic", options->elastic, 0, 1, "0 or 1"));
   MV_RETURN_IF_NOT_OK(CheckRange("max_workers", options->max_workers, 0, INT32_MAX, "0 or more"));
-  if (options->elastic != 0 && options->mode == MV_MODE_SYNC) {
-    return Status(Code::kValue,
-                  "elastic: expected async mode or bounded staleness, received sync mode, whose "
-                  "rounds need every worker");
-  }
-  if (options->elastic != 0) {
-    MV_RETURN_IF_NOT_OK(CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_ALL,
-                                   "0 (all) in an elastic session"));
-  }
   MV_RETURN_IF_NOT_OK(CheckRange("on_term", options->on_term, MV_TERM_ENDS, MV_TERM_LEAVES,
                                  "0 (ends) or 1 (leaves)"));
   MV_RETURN_IF_NOT_OK(CheckRange("saves_at_end", options->saves_at_end, 0, 1, "0 or 1"));
-  if (options->on_term == MV_TERM_LEAVES && options->elastic == 0) {
-    MV_RETURN_IF_NOT_OK(
-        CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_ALL, "0 (all) with MV_TERM_LEAVES"));
-    MV_RETURN_IF_NOT_OK(CheckRange("mode", options->mode, MV_MODE_ASYNC, MV_MODE_SYNC,
-                                   "0 (async) or 1 (sync) with MV_TERM_LEAVES"));
-  }
   if (options->join != nullptr && options->elastic == 0) {
     return Status(Code::kValue, "join: expected elastic to be 1, received 0");
   }
@@ -178,11 +157,9 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
     const SessionOptions wanted = OptionsOf(*options);
+    MV_RETURN_IF_NOT_OK(CheckSupported(wanted.features()));
     const SessionOpening opening;
     if (options->join != nullptr) {
-      if (!Segment::CanBeFound()) {
-        return Status(Code::kUnsupported, "joining a session needs Linux");
-      }
       return RunCall([&](Interrupt* interrupt) -> Status {
         MV_ASSIGN_OR_RETURN(auto joined, JoinSession(wanted, options->join, interrupt));
         LeaveSessionsAtExit();

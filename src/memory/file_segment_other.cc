@@ -1,10 +1,11 @@
+#include "base/supported.h"
 #include "memory/file_segment.h"
 
 namespace multiverso {
 
 Result<Segment> Segment::OpenFile(const std::string& /*path*/, int64_t /*bytes*/,
                                   int64_t /*least_bytes*/) {
-  return Status(Code::kUnsupported, "backing: tables on a disk need Linux");
+  return CheckSupported({Feature::kOnDisk, Feature::kNotLinux});
 }
 Result<Segment> OpenFileSegment(const std::string& path, int64_t bytes, int64_t least_bytes) {
   return Segment::OpenFile(path, bytes, least_bytes);

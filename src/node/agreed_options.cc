@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "memory/segment.h"
 
 namespace multiverso {
 namespace {
@@ -40,6 +41,24 @@ const ComparedOption kComparedOptions[] = {
 std::string ModeOptions::Name() const {
   if (mode == Mode::kAsync) return "async";
   return sums_in_rounds() ? "sync" : StrCat("staleness=", staleness);
+}
+
+FeatureSet ModeOptions::features() const {
+  return FeatureSet()
+      .With(Feature::kAsync, mode == Mode::kAsync)
+      .With(Feature::kSync, mode == Mode::kSync)
+      .With(Feature::kStaleness, mode == Mode::kStale);
+}
+
+FeatureSet AgreedOptions::features() const {
+  const bool continues = on_loss == OnLoss::kContinue;
+  return FeatureSet()
+      .With(Feature::kFail, !continues && !is_elastic)
+      .With(Feature::kContinue, continues && !is_elastic)
+      .With(Feature::kElastic, is_elastic)
+      .With(on_term == MV_TERM_LEAVES ? Feature::kLeaveOnTerm : Feature::kEndOnTerm)
+      .With(Feature::kCheckpoints, saves_at_end)
+      .With(Feature::kNotLinux, !Segment::CanBeFound());
 }
 
 std::string MillisecondsText(std::chrono::milliseconds timeout) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/supported.h"
 #include "multiverso/constants.h"
 
 namespace multiverso {
@@ -22,6 +23,8 @@ struct ModeOptions {
   bool sums_in_rounds() const { return mode == Mode::kSync; }
   // Returns a name for messages.
   std::string Name() const;
+  // Returns the mode, for CheckSupported.
+  FeatureSet features() const;
 };
 
 // Whether a session ends when a rank is lost, or continues without the rank. The values are those
@@ -44,6 +47,8 @@ struct AgreedOptions {
   int32_t max_workers = 0;    // of an elastic session, at the same time; 0 for no bound
   char name[64] = {};         // by which readers find the session; empty for none
 
+  // Returns what the session uses besides its mode, for CheckSupported.
+  FeatureSet features() const;
   // Returns a mismatch that names the first option in which the options of two ranks differ, with
   // who has which value.
   Status Compare(const std::string& who, const AgreedOptions& other,

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "memory/segment.h"
 #include "node/place.h"
 #include "transport/transport.h"
 
@@ -72,22 +73,11 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
   members.options_ = first.options;
   members.initial_size_ = members.capacity();
   if (first.options.is_elastic) {
-    if (members.spans_nodes()) {
-      return Status(Code::kValue, StrCat("elastic: expected ranks of one machine, received ",
-                                         members.num_nodes(), " nodes"));
-    }
     // Ranks that join find the session by its name.
     if (members.name().empty()) CopyText(members.options_.name, StrCat("job-", first.pid));
     members.MakeElastic();
   }
-  if (members.survives_losses() && members.spans_nodes()) {
-    return Status(Code::kValue,
-                  StrCat("on_peer_lost: expected \"fail\" in a session on several nodes, received "
-                         "\"continue\" on ",
-                         members.num_nodes(),
-                         " nodes: after a loss, start the job again from a checkpoint, by the "
-                         "scheduler (requeue on failure) or a loop around mpirun"));
-  }
+  MV_RETURN_IF_NOT_OK(CheckSupported(members.features() | first.options.mode.features()));
   for (int i = 0; i < members.capacity(); ++i) {
     if (members.nodes_[static_cast<size_t>(i)] != members.node()) continue;
     if (i == rank) members.local_rank_ = static_cast<int>(members.node_ranks_.size());
@@ -118,6 +108,13 @@ Membership Membership::OfJoiner(const ElasticSession& session, int rank) {
   for (int i = 0; i < members.capacity(); ++i) members.node_ranks_.push_back(i);
   members.AssignRoles();
   return members;
+}
+
+FeatureSet Membership::features() const {
+  const auto has_part = [](Role role) { return role != Role::kAll; };
+  return options_.features()
+      .With(Feature::kNodes, spans_nodes())
+      .With(Feature::kRoles, std::any_of(roles_.begin(), roles_.end(), has_part));
 }
 
 void Membership::MakeElastic() {

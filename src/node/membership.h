@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/supported.h"
 #include "multiverso/constants.h"
 #include "node/agreed_options.h"
 #include "node/joined_ranks.h"
@@ -99,6 +100,8 @@ class Membership {
   const AgreedOptions& options() const { return options_; }
   // Returns the name by which readers find the session, or an empty text if it has none.
   std::string name() const { return options_.name; }
+  // Returns what the session uses besides its mode, for CheckSupported.
+  FeatureSet features() const;
   // Returns a number that no other session has.
   uint64_t session() const { return session_; }
   std::chrono::milliseconds peer_timeout() const { return options_.peer_timeout; }

@@ -19,7 +19,7 @@
 namespace multiverso {
 Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, int64_t pid) {
   if (!Segment::CanBeFound()) {
-    return Status(Code::kUnsupported, "readers need Linux, where they can find a session");
+    return CheckSupported({Feature::kAttach, Feature::kNotLinux});
   }
   std::unique_ptr<JobReader> found;
   bool is_unnamed = false;
@@ -241,19 +241,16 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   if (view == nullptr) return NotThere(table, version);
   if (version == 0 && view->header->is_released.load() != 0) return NotThere(table, version);
   TableHeader& header = *view->header;
+  if (version == 0 && view->live == nullptr) {
+    const bool is_divided = header.rows.count() != header.spec.num_row;
+    return CheckSupported({Feature::kReadCurrent, is_divided ? Feature::kNodes : Feature::kSync})
+        .In(StrCat("table '", TextOf(header.spec.name), "'"));
+  }
   const RowRange rows = version == 0 ? header.rows : header.published_rows;
   const std::string where = StrCat("table '", TextOf(header.spec.name), "'");
   MV_RETURN_IF_NOT_OK(CheckRequest(header.spec, rows, request, count).In(where));
   Progress progress;
-  if (version == 0) {
-    if (view->live == nullptr) {
-      return Status(Code::kState,
-                    StrCat(where, ": only its publications can be read, because it ",
-                           rows.count() == header.spec.num_row ? "belongs to a session in sync mode"
-                                                               : "lies on several nodes"));
-    }
-    return view->live->Run(request, &progress, limit);
-  }
+  if (version == 0) return view->live->Run(request, &progress, limit);
   const int buffer = BufferWith(version, control_, header);
   if (buffer < 0) {
     if (version > control_->published.load()) {

@@ -23,9 +23,9 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
   MV_ASSIGN_OR_RETURN(Tables covered, Negotiate(context, CollectiveKind::kPublish, request,
                                                 std::move(tables), num_created, limit));
   for (const auto& table : covered) {
-    if (!table->spec().is_on_disk()) continue;
-    return Status(Code::kState, StrCat(table->Where("publish"),
-                                       ": expected tables in memory, received one with backing"));
+    MV_RETURN_IF_NOT_OK(
+        CheckSupported(table->features().With(Feature::kPublish))
+            .In(StrCat("rank ", members.rank(), ", table '", table->spec().name, "'")));
   }
   const std::vector<int> copiers = world->participants();
   std::vector<int> here;

@@ -240,10 +240,7 @@ Status Session::Move(const Transfer::Call& call, Interrupt* interrupt) {
   if (!members_.is_worker()) {
     return Status(Code::kState, StrCat(name, ": expected a worker, this rank is a server"));
   }
-  if (members_.spans_nodes() || members_.survives_losses()) {
-    return Status(Code::kUnsupported,
-                  StrCat(name, ": expected a session of one node with MV_LOSS_FAILS"));
-  }
+  MV_RETURN_IF_NOT_OK(CheckSupported(members_.features().With(Feature::kMove)).In(name));
   return Transfer(context_.get(), &aggregation_, call).Run(LimitOf(NextDeadline(), interrupt));
 }
 

@@ -28,6 +28,11 @@ namespace multiverso {
 struct SessionOptions : AgreedOptions {
   Role role = Role::kAll;
   FileSystem* files = LocalFileSystem();  // for checkpoints
+
+  // Returns what this rank uses, for CheckSupported, as far as it knows that without the others.
+  FeatureSet features() const {
+    return AgreedOptions::features() | mode.features().With(Feature::kRoles, role != Role::kAll);
+  }
 };
 
 // One thread at a time makes collective calls; all other calls are thread-safe.

@@ -143,11 +143,6 @@ Status Opening::CreateControl() {
   int64_t bytes = NodeMemory::ControlBytes(members_.capacity());
   int64_t scratch = NodeMemory::ScratchBytes(ranks);
   if (members_.is_elastic()) {
-    if (!Segment::CanBeFound()) {
-      return Status(Code::kUnsupported,
-                    "elastic sessions need Linux, where processes that join can "
-                    "find them");
-    }
     // Little is used of the memory for all ranks that may ever join.
     const int64_t needed = NodeMemory::ControlBytes(members_.initial_size());
     scratch += bytes - needed;

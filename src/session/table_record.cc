@@ -274,8 +274,8 @@ Status CheckFits(const std::string& path, const SavedTable& saved, const Table& 
   }
   const Status hypers = CheckHypers(spec.updater_kind(), saved.hyper);
   if (hypers.ok()) {
-    if (!table.EveryGetIsCollective()) return hypers;
-    return CheckHyperOfRounds(spec.updater_kind(), kClipNorm, saved.hyper[kClipNorm])
+    return CheckSupported(FeaturesOfHyper(spec.updater_kind(), kClipNorm, saved.hyper[kClipNorm]) |
+                          table.features_of_session())
         .In(StrCat("the checkpoint ", path, " does not fit: table '", saved.name, "'"));
   }
   return CorruptionFailure(path, 0, StrCat("table '", saved.name, "': ", hypers.text()));

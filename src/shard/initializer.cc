@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/raw_bytes.h"
+#include "base/supported.h"
 #include "base/text.h"
 #include "shard/half.h"
 
@@ -159,12 +160,9 @@ Status InitializerSpec::Check(DType dtype) const {
   if (kind < 0 || kind > static_cast<int32_t>(InitializerKind::kTruncatedNormal)) {
     return Status(Code::kValue, StrCat("initializer: expected 0 to 5, received ", kind));
   }
-  if (is_random() && !IsFloating(dtype)) {
-    return Status(Code::kType,
-                  StrCat("init_value: random values need a table of floating-point numbers, "
-                         "received ",
-                         NameOf(dtype)));
-  }
+  MV_RETURN_IF_NOT_OK(CheckSupported(FeatureSet()
+                                         .With(Feature::kRandom, is_random())
+                                         .With(Feature::kInteger, !IsFloating(dtype))));
   const bool holds = WithType(dtype, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
     if (!Holds<T>(first) || !Holds<T>(second)) return false;

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "base/copy_bytes.h"
+#include "base/supported.h"
 #include "base/text.h"
 #include "shard/kernels.h"
 
@@ -75,9 +76,7 @@ Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype
       return std::unique_ptr<const Updater>(std::make_unique<AddUpdater<T>>());
     }
     if constexpr (std::is_floating_point_v<T>) return MakeOptimizer<T>(kind);
-    return Status(Code::kType, StrCat("updater '", NameOf(kind),
-                                      "' works on tables of floating-point numbers, received ",
-                                      NameOf(dtype), ": integers can only be added ('add')"));
+    return CheckSupported({Feature::kInteger, Feature::kUpdater});
   });
 }
 

@@ -10,12 +10,10 @@
 namespace multiverso {
 namespace {
 
+// The option may have changed since the table was created.
 Status CheckDoesNotClip(const Table& table) {
   if (table.clipnorm() == 0) return Status::Ok();
-  return Status(Code::kValue,
-                StrCat("clipnorm: expected 0 for a sync, since its tensors, which travel as one "
-                       "delta, have norms of their own, received ",
-                       table.clipnorm()));
+  return CheckSupported({Feature::kParamSync, Feature::kClips});
 }
 
 }  // namespace
@@ -27,11 +25,7 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
     return Status(Code::kValue, StrCat("expected 1 tensor or more, received ", tensors));
   }
   if (values == nullptr) return Status(Code::kValue, "expected values, received null");
-  if (table.shard()->updater().row_slots() > 0) {
-    // A part of a tensor may end in the middle of a row.
-    return Status(Code::kValue, StrCat("expected an updater without state per row, received '",
-                                       NameOf(spec.updater_kind()), "'"));
-  }
+  MV_RETURN_IF_NOT_OK(CheckSupported(spec.features().With(Feature::kParamSync)));
   MV_RETURN_IF_NOT_OK(CheckDoesNotClip(table));
   int64_t sum = 0;
   for (int64_t i = 0; i < tensors; ++i) {
@@ -59,12 +53,7 @@ Status ParamSync::SetScale(const Table& table, double scale) {
   if (!(scale > 0) || std::isinf(scale)) {
     return Status(Code::kValue, StrCat("scale: expected a positive number, received ", scale));
   }
-  const UpdaterKind updater = table.spec().updater_kind();
-  if (!IsFloating(tensors_.dtype()) || updater == UpdaterKind::kEasgd) {
-    return Status(Code::kValue, StrCat("scale: expected a table of floating-point numbers with an "
-                                       "updater of deltas, received ",
-                                       table.spec().Describe()));
-  }
+  MV_RETURN_IF_NOT_OK(CheckSupported(table.spec().features().With(Feature::kWeight)));
   scale_ = scale;
   return Status::Ok();
 }

@@ -68,8 +68,9 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
   if (request.kind == RequestKind::kSetHyper) {
     const auto hyper = static_cast<int32_t>(request.first);
     MV_RETURN_IF_NOT_OK(CheckHyper(spec.updater_kind(), hyper, request.value));
-    if (!table.EveryGetIsCollective()) return Status::Ok();
-    return CheckHyperOfRounds(spec.updater_kind(), hyper, request.value);
+    const FeatureSet used = FeaturesOfHyper(spec.updater_kind(), hyper, request.value);
+    if (!used.Has(Feature::kClips)) return Status::Ok();
+    return CheckSupported(used | table.features_of_session());
   }
   const char* const call = NameOf(request.kind);
   if (!table.members().is_worker()) {
@@ -170,6 +171,10 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       exclusion_(&context.rank->peers()->own_exclusion()),
       calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
+  const FeatureSet used = features();
+  against_atomics_ = FindRefusal(used.With(Feature::kAtomics));
+  against_part_of_row_ = FindRefusal(used.With(Feature::kPartOfRow));
+  against_part_of_array_ = FindRefusal(used.With(Feature::kPartOfArray, used.Has(Feature::kArray)));
   if (context.service == nullptr) return;
   if (spec().is_lazy()) {
     touch_ = std::make_unique<SpanningTouch>(here_.get(), context.service, context.rank);
@@ -248,18 +253,11 @@ Status Table::RunOnRows(const Request& request, const std::vector<RowRange>& row
 }
 
 Result<const void*> Table::Memory() const {
-  const auto refuse = [&](const std::string& reason) {
-    return Status(Code::kUnsupported, StrCat(Where("view"), ": ", spec().Describe(), " ", reason));
-  };
-  if (spec().is_lazy()) {
-    return refuse("has rows that are not in memory: call get, or create it without an initializer");
-  }
-  if (partition().node_rows().count() != spec().num_row) {
-    return refuse("lies on several nodes: call get, also of a part (index)");
-  }
-  if (context_.mode.sums_in_rounds()) {
-    return refuse("changes in rounds: call view() without live, which copies nothing either");
-  }
+  const bool is_divided = partition().node_rows().count() != spec().num_row;
+  const FeatureSet used = spec().features() | context_.mode.features();
+  MV_RETURN_IF_NOT_OK(
+      CheckSupported(used.With(Feature::kLiveView).With(Feature::kNodes, is_divided))
+          .In(StrCat(Where("view"), ": ", spec().Describe())));
   return static_cast<const void*>(shard()->parameters());
 }
 

@@ -29,6 +29,9 @@ struct TableContext {
   ModeOptions mode;
   ShardService* service = nullptr;  // null if the session has one node
   RoundService* rounds = nullptr;   // null if the session has one node
+
+  // Returns what the session uses, for CheckSupported.
+  FeatureSet features() const { return members->features() | mode.features(); }
 };
 
 // What an add refers to while it runs: the order of its rows, and merged rows or clipped values.
@@ -54,6 +57,9 @@ class Table {
   int64_t id() const { return here_->id(); }
   RankContext* context() const { return context_.rank; }
   const Membership& members() const { return *context_.members; }
+  // Returns what the table and its session use, for CheckSupported.
+  FeatureSet features() const { return spec().features() | features_of_session(); }
+  FeatureSet features_of_session() const { return context_.features(); }
   // Returns this node's part of the table.
   TableShard* here() const { return here_.get(); }
   const std::shared_ptr<TableShard>& shared_here() const { return here_; }
@@ -169,7 +175,11 @@ class Table {
   bool may_be_excluded_;
   const std::atomic<int32_t>* exclusion_;  // as PeerStatus::own_exclusion; each call looks there
   bool calls_servers_;
-  bool clips_gradients_;                  // whether the updater has the option clipnorm
+  bool clips_gradients_;  // whether the updater has the option clipnorm
+  // Why this table has no calls of these kinds; null if it has them.
+  const Refusal* against_atomics_;
+  const Refusal* against_part_of_row_;
+  const Refusal* against_part_of_array_;
   std::unique_ptr<SpanningTouch> touch_;  // null unless the table has lazy rows on several nodes
   WithoutMode without_mode_{this};
 };

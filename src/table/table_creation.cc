@@ -88,30 +88,7 @@ Status TableCreation::Attach(Segment segment) {
 
 Status TableCreation::CheckSpec() const {
   MV_RETURN_IF_NOT_OK(spec_.Check());
-  const Membership& members = *context_.members;
-  if (spec_.is_on_disk() && (context_.mode.sums_in_rounds() || members.is_elastic())) {
-    return Status(Code::kValue,
-                  "backing: expected a session in async mode or with bounded staleness, that is "
-                  "not elastic");
-  }
-  const bool depends_on_timing = spec_.keys.evict != 0 || spec_.keys.admit > 1;
-  if (depends_on_timing && context_.mode.sums_in_rounds()) {
-    return Status(Code::kValue,
-                  "evict, admit: expected none in sync mode, because they depend on the order of "
-                  "the workers' calls");
-  }
-  if (context_.mode.sums_in_rounds()) {
-    MV_RETURN_IF_NOT_OK(
-        CheckHyperOfRounds(spec_.updater_kind(), kClipNorm, spec_.hyper[kClipNorm]));
-  }
-  const bool has_slots_of_workers =
-      spec_.updater_kind() == UpdaterKind::kDcasgd || spec_.updater_kind() == UpdaterKind::kDcasgda;
-  if (has_slots_of_workers && context_.members->is_elastic()) {
-    return Status(Code::kValue, StrCat("updater: expected one without state for each worker in an "
-                                       "elastic session, received ",
-                                       NameOf(spec_.updater_kind())));
-  }
-  return Status::Ok();
+  return CheckSupported(spec_.features() | context_.features());
 }
 
 Status TableCreation::Fill(const WaitLimit& limit) {

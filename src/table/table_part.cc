@@ -19,24 +19,6 @@ Status RangeError(const std::string& where, const char* what, int64_t first, int
                                      ", received ", count, " from ", first, " on"));
 }
 
-// Returns why this table cannot run a request for less than whole rows, or for less than a whole
-// array; empty if it can.
-const char* ReasonAgainstPart(const Table& table, RequestKind kind, bool is_of_rows) {
-  if (!IsAdd(kind)) return "";
-  const bool is_array = table.spec().kind == static_cast<int32_t>(TableKind::kArray);
-  const Updater& updater = table.shard()->updater();
-  // An array counts the updates of whole stripes, and a matrix those of rows.
-  if (table.shard()->counts_steps() && (is_array || !is_of_rows)) {
-    return "counts its updates: add to whole rows of a matrix, or to the whole array";
-  }
-  if (is_of_rows) return "";
-  if (updater.row_slots() > 0) return "has state per row: add to whole rows";
-  if (table.EveryGetIsCollective() && table.spec().updater_kind() != UpdaterKind::kAdd) {
-    return "applies rounds of whole rows in sync mode: add to whole rows";
-  }
-  return "";
-}
-
 }  // namespace
 
 Status Table::PlacePart(const TablePart& part, Request* request) const {
@@ -65,16 +47,14 @@ Status Table::PlacePart(const TablePart& part, Request* request) const {
   if (!has_buffers && request->count > 0) {
     return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
   }
-  const char* reason = "";
-  if (!IsAtomic(kind)) {
-    reason = ReasonAgainstPart(*this, kind, is_of_rows);
-  } else if (!spec().has_atomics()) {
-    reason = "changes elements only with its updater: create it with updater add, not in 16 bits";
-  } else if (EveryGetIsCollective()) {
-    reason = "changes in rounds: use another mode";
+  const Refusal* refusal = nullptr;
+  if (IsAtomic(kind)) {
+    refusal = against_atomics_;
+  } else if (IsAdd(kind)) {
+    refusal = is_of_rows ? against_part_of_array_ : against_part_of_row_;
   }
-  if (*reason == '\0') return Status::Ok();
-  return Status(Code::kUnsupported, StrCat(Where(call), ": ", spec().Describe(), " ", reason));
+  if (refusal == nullptr) return Status::Ok();
+  return refusal->status().In(StrCat(Where(call), ": ", spec().Describe()));
 }
 
 // In sync mode a round sums whole rows, so a part becomes a request for the rows that it touches.

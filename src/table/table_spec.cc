@@ -44,30 +44,48 @@ Status TableSpec::Check() const {
     return Status(Code::kValue,
                   StrCat("wire: expected 0 (float32), 1 (bfloat16) or 2 (int8), received ", wire));
   }
-  if (wire_format() != WireFormat::kFloat32 && value_type() != DType::kFloat32) {
-    return Status(Code::kType,
-                  StrCat("wire: expected float32 or no wire format for a table of ", NameOf(type()),
-                         ", received ", NameOf(wire_format()), ", which only float32 values have"));
-  }
   if (max_bytes < 0) {
     return Status(Code::kValue, StrCat("max_bytes: expected 0 or more, received ", max_bytes));
   }
-  if (max_bytes > 0 && !is_lazy()) {
-    return Status(Code::kValue,
-                  "max_bytes: expected a table with an initializer, whose rows take memory when "
-                  "they are first changed, received a table without");
-  }
   MV_RETURN_IF_NOT_OK(initializer.Check(type()));
   MV_RETURN_IF_NOT_OK(CheckKeys());
-  MV_ASSIGN_OR_RETURN(const auto made, MakeUpdater(updater_kind(), type()));
-  const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
-  if (made->row_slots() > 0 && (is_array || num_col > kMaxRowElements)) {
+  MV_RETURN_IF_NOT_OK(MakeUpdater(updater_kind(), DType::kFloat32).status());
+  const FeatureSet used = features();
+  MV_RETURN_IF_NOT_OK(CheckSupported(used));
+  if (used.Has(Feature::kRowState) && num_col > kMaxRowElements) {
     return Status(Code::kValue,
                   StrCat("updater '", NameOf(updater_kind()), "': expected a matrix of at most ",
-                         kMaxRowElements, " columns, received ",
-                         is_array ? std::string("an array") : StrCat(num_col, " columns")));
+                         kMaxRowElements, " columns, received ", num_col, " columns"));
   }
   return CheckHypers(updater_kind(), hyper);
+}
+
+FeatureSet TableSpec::features() const {
+  const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
+  const auto made = MakeUpdater(updater_kind(), DType::kFloat32);
+  const bool compensates =
+      updater_kind() == UpdaterKind::kDcasgd || updater_kind() == UpdaterKind::kDcasgda;
+  return FeatureSet()
+             .With(Feature::kArray, is_array)
+             .With(Feature::kMatrix, !is_array && !is_hash())
+             .With(Feature::kDense, !is_lazy() && !is_hash())
+             .With(Feature::kLazy, is_lazy() && !is_hash())
+             .With(Feature::kLazyRows, is_lazy() && !is_hash() && !is_array)
+             .With(Feature::kKeys, is_hash())
+             .With(Feature::kOnDisk, is_on_disk())
+             .With(Feature::kMaxBytes, max_bytes > 0)
+             .With(Feature::kEvict, keys.evict != 0 || keys.admit > 1)
+             .With(Feature::kInteger, !IsFloating(value_type()))
+             .With(Feature::kFloat64, type() == DType::kFloat64)
+             .With(Feature::kHalf, IsHalf(type()))
+             .With(Feature::kRandom, initializer.is_random())
+             .With(Feature::kWire, wire_format() != WireFormat::kFloat32)
+             .With(updater_kind() == UpdaterKind::kAdd ? Feature::kAdd : Feature::kUpdater)
+             .With(Feature::kCountsSteps, made.ok() && made.value()->counts_steps())
+             .With(Feature::kRowState, made.ok() && made.value()->row_slots() > 0)
+             .With(Feature::kDelayCompensation, compensates)
+             .With(Feature::kEasgd, updater_kind() == UpdaterKind::kEasgd) |
+         FeaturesOfHyper(updater_kind(), kClipNorm, hyper[kClipNorm]);
 }
 
 Status TableSpec::CheckKeys() const {
@@ -133,12 +151,9 @@ bool TableSpec::operator==(const TableSpec& other) const {
   return std::memcmp(this, &other, sizeof(*this)) == 0;
 }
 
-Status CheckHyperOfRounds(UpdaterKind updater, int32_t index, double value) {
-  if (index != kClipNorm || value == 0 || !ClipsGradients(updater)) return Status::Ok();
-  return Status(Code::kValue,
-                StrCat("clipnorm: expected 0 in sync mode, where no rank knows the norm of the sum "
-                       "of the workers' gradients, received ",
-                       value, "; use clipvalue, or clip each gradient before its add"));
+FeatureSet FeaturesOfHyper(UpdaterKind updater, int32_t index, double value) {
+  const bool clips = index == kClipNorm && value != 0 && ClipsGradients(updater);
+  return FeatureSet().With(Feature::kClips, clips);
 }
 
 std::string TableSpec::Describe() const {

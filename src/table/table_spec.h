@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/supported.h"
 #include "multiverso/constants.h"
 #include "shard/hyper.h"
 #include "shard/initializer.h"
@@ -45,6 +46,8 @@ struct TableSpec {
 
   // Returns ValueError or TypeError if no table can have this spec.
   Status Check() const;
+  // Returns what a table with this spec uses, for CheckSupported. The spec is valid by itself.
+  FeatureSet features() const;
   bool operator==(const TableSpec& other) const;
 
   WireFormat wire_format() const { return static_cast<WireFormat>(wire); }
@@ -83,8 +86,7 @@ struct TableSpec {
   Status CheckKeys() const;
 };
 
-// Returns ValueError if a table in sync mode cannot have the value. The sum of the workers'
-// gradients is computed and applied in parts, so no rank knows its norm.
-Status CheckHyperOfRounds(UpdaterKind updater, int32_t index, double value);
+// Returns the feature that a value of a hyper-parameter is, if it is one.
+FeatureSet FeaturesOfHyper(UpdaterKind updater, int32_t index, double value);
 
 }  // namespace multiverso

@@ -39,16 +39,6 @@ PACKAGE_LAYERS = (
     ("jax", "keras", "torch"),
 )
 
-#: Imports, for types, of a module that imports the first one. None may be added.
-KNOWN_CYCLES = {
-    ("_session.leaving", "_session.session"),
-    ("_session.membership", "_session.session"),
-    ("_session.notice", "_session.session"),
-    ("tables._changes", "tables._key_calls"),
-    ("tables._live_table", "tables._view"),
-    ("torch_ext._rows", "torch_ext._layer"),
-}
-
 INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*include[ \t]*(?P<bracket>["<])(?P<path>[^">]+)[">]', re.MULTILINE
 )
@@ -234,8 +224,6 @@ class TestTheTree(unittest.TestCase):
 
     def test_no_modules_import_each_other_in_a_cycle(self):
         graph = module_graph(ROOT / "multiverso")
-        for module, imported in KNOWN_CYCLES:
-            graph.get(module, set()).discard(imported)
         self.assertEqual(cycles(graph), [])
 
     def test_no_modules_of_the_session_need_each_other_even_for_types(self):

@@ -48,6 +48,10 @@ MV_EXPORT int32_t MV_AbiVersion(void);
 MV_EXPORT const char* MV_VersionString(void);
 /* A JSON object: version, abi, compiler, build type, vector kernels in use. Static storage. */
 MV_EXPORT const char* MV_BuildInfo(void);
+/* What goes with what, as a JSON object: "features", each with a "group", a "name" and a "meaning",
+ * and "refusals", each with the "features" that do not go together, by name, the "code" of the
+ * error and its "sentence". Static storage. */
+MV_EXPORT const char* MV_Supported(void);
 /* MV_ERR_MEMORY, with the numbers after `what`, if so many bytes of memory are not free on this
  * machine and in the control groups of this process. Needs no session. */
 MV_EXPORT int32_t MV_CheckIsFree(int64_t bytes, const char* what);

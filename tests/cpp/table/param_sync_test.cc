@@ -120,6 +120,22 @@ TEST(ParamSync, RejectsTensorsThatDoNotMatchTheTable) {
   });
 }
 
+// A part of a tensor may end in the middle of a row.
+TEST(ParamSync, IsRefusedForUpdatersWithStatePerRow) {
+  const auto run = [](Session* session, int /*rank*/) {
+    TableSpec spec = MatrixOf(2, 2);
+    spec.updater = static_cast<int32_t>(UpdaterKind::kRowwiseAdagrad);
+    SetDefaultHypers(UpdaterKind::kRowwiseAdagrad, spec.hyper);
+    Table* const table = ValueOf(Create(session, spec));
+    const int64_t counts[] = {4};
+    const float zeros[4] = {};
+    const Refusal* const refusal = FindRefusal({Feature::kRowState, Feature::kParamSync});
+    EXPECT_TRUE(
+        IsError(ParamSync::Make(*table, counts, 1, zeros), refusal->code, refusal->sentence));
+  };
+  RunJob(AllOf(1), run);
+}
+
 TEST(ParamSync, LeavesTheTensorsUnchangedWhenARoundFails) {
   const auto run = [](Session* session, int /*rank*/) {
     Table* const table = ValueOf(Create(session, ArrayOf(2)));

@@ -99,6 +99,19 @@ TEST(Table, SharesHyperParametersAmongAllRanks) {
   });
 }
 
+TEST(Table, OfKeysHasNoMemoryToShow) {
+  const auto run = [](Session* session, int /*rank*/) {
+    TableSpec spec = MatrixOf(1, 2);
+    spec.kind = static_cast<int32_t>(TableKind::kHash);
+    spec.keys.capacity = 100;
+    spec.initializer.kind = MV_INITIALIZER_CONSTANT;
+    Table* const table = ValueOf(Create(session, spec));
+    const Refusal* const refusal = FindRefusal({Feature::kKeys, Feature::kLiveView});
+    EXPECT_TRUE(IsError(table->Memory(), refusal->code, refusal->sentence));
+  };
+  RunJob(AllOf(1), run);
+}
+
 TEST(TableShard, NeedsLittleMoreMemoryThanTheTable) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) {
     const TableSpec spec = MatrixOf(int64_t{1} << 20, 64, DType::kFloat64);

@@ -17,6 +17,7 @@ import worker
 
 import multiverso as mv
 from multiverso import api
+from multiverso._native.supported import refusal_of
 
 #: Seconds that a call may wait. A hanging case fails long before the job is killed.
 TIMEOUT = 40.0
@@ -94,6 +95,11 @@ def raises(error, call, *texts):
                 raise AssertionError(f"expected {text!r} in: {caught}") from caught
         return caught
     raise AssertionError(f"expected {error.__name__}, but nothing was raised")
+
+
+def goes(*features):
+    """Return whether features go together in the current session; the others are left out."""
+    return refusal_of(*features, *api.current_session().features()) is None
 
 
 def texts_of_ranks(text, length=64):

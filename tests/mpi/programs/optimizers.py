@@ -6,14 +6,13 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
 
 import numpy as np  # noqa: E402
-from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
+from cases import SEED, equal, goes, raises, registrar, run_all  # noqa: E402
 from initializer_model import initial_values  # noqa: E402
 from modes import same_bits  # noqa: E402
 from pairwise import pairwise_sum  # noqa: E402
-from updater_model import ARRAY_OPTIONS, MATRIX_OPTIONS, OPTIONS, Model, accepts  # noqa: E402
+from updater_model import ARRAY_OPTIONS, OPTIONS, Model, accepts, features_of  # noqa: E402
 
 import multiverso as mv  # noqa: E402
-from multiverso._native import capi  # noqa: E402
 from multiverso.sync import ParamSync  # noqa: E402
 from multiverso.tables._updaters import UPDATERS  # noqa: E402
 
@@ -37,11 +36,9 @@ HALF_OPTIONS = {
 
 def updaters_of(shape, initializer=None, stored=None):
     """Yield the names and options of the updaters that such a table of this session can have."""
-    session = mv.api.current_session()
-    is_async = session.options.mode == capi.MV_MODE_ASYNC
-    is_plain = is_async and session.num_nodes == 1 and initializer is None
+    lazy = ("lazy",) if initializer else ()
     for name, options in (HALF_OPTIONS if stored else OPTIONS).items():
-        if accepts(name, shape) and (is_plain or name in MATRIX_OPTIONS):
+        if accepts(name, shape) and goes(*features_of(name), *lazy):
             yield name, options
 
 
@@ -209,7 +206,7 @@ def rows_count_their_own_updates():
 @case()
 def delay_is_compensated_for_each_worker():
     workers, me = mv.num_workers(), mv.worker_id()
-    for name in ("dcasgd", "dcasgda") if mv.api.current_session().num_nodes == 1 else ():
+    for name in ("dcasgd", "dcasgda") if goes("dcasgd") else ():
         table = mv.ArrayTableHandler(20_000, 1, updater=name, **OPTIONS[name])
         model = Model(name, np.ones((1, 20_000), np.float32), workers, **OPTIONS[name])
         table.get()

@@ -24,10 +24,11 @@ FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 
 def anchors_of(text):
-    """Return the anchors that GitHub and the site give the headings of a Markdown text."""
+    """Return the anchors that GitHub and the site give the headings, and those in the text."""
     headings = HEADING.findall(FENCED.sub("", text))
+    own = set(re.findall(r'<a id="([^"]+)"></a>', text))
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
-    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain}
+    return own | {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain}
 
 
 def lines_without_blank_above(text):
@@ -196,6 +197,7 @@ class TestTheChecks(unittest.TestCase):
     def test_anchors_come_from_headings_outside_code(self):
         text = "# On `two` machines?\n```sh\n# a comment\n```\n## [A](b.md) link - here\n"
         self.assertEqual(anchors_of(text), {"on-two-machines", "a-link-here"})
+        self.assertEqual(anchors_of('| <a id="s1"></a>1 |'), {"s1"})
 
     def test_detects_a_failing_block(self):
         status, _, errors = run("raise ValueError('no')")

@@ -33,7 +33,7 @@ if not MISSING:
         command,
     )
     from multiverso.learn._messages import Orders, Report, Reports, training_session
-    from multiverso.learn.manager import files_of_worker, require_place
+    from multiverso.learn.manager import files_of_worker, require_optimizer
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
 
@@ -184,11 +184,15 @@ class TestSession(unittest.TestCase):
 
     def test_optimizers_that_note_what_workers_receive_need_one_node_and_no_rounds(self):
         algo = Algo("dcasgda")
-        for synchronous, nodes, received in ((True, 1, "lock-step"), (False, 2, "2 nodes")):
-            with self.assertRaisesRegex(InputError, f"for 'dcasgda', received {received}; use"):
-                require_place(algo, synchronous, nodes)
-        require_place(algo, False, 1)
-        require_place(Algo("dcasgda", mode="easgd"), True, 2)  # It does not use the optimizer.
+        for features, expected in (
+            (["sync"], "async mode"),
+            (["async", "several nodes"], "one node"),
+        ):
+            with self.assertRaisesRegex(InputError, f"expected {expected} with 'dcasgd'"):
+                require_optimizer(algo, features)
+        require_optimizer(algo, ["async"])
+        # This does not use the optimizer.
+        require_optimizer(Algo("dcasgda", mode="easgd"), ["sync", "several nodes"])
 
 
 @needs_extra

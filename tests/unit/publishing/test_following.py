@@ -323,7 +323,7 @@ class TestTables(FolderTestCase):
         with mv.session():
             self.assertRaisesRegex(StateError, "name", mv.publish, 1, to=self.folder)
         with mv.session(name="followed", elastic=True):
-            self.assertRaisesRegex(StateError, "stay the same", mv.publish, 1, to=self.folder)
+            self.assertRaisesRegex(StateError, "elastic", mv.publish, 1, to=self.folder)
 
 
 if __name__ == "__main__":

@@ -72,9 +72,7 @@ class TestElasticSession(SessionCleanupTestCase):
 
     def test_leave_is_refused_by_other_sessions(self):
         with mv.session():
-            self.assertRaisesRegex(
-                mv.errors.StateError, "expected a session with elastic=True", mv.leave
-            )
+            self.assertRaisesRegex(mv.errors.StateError, "leave: expected elastic=True", mv.leave)
             self.assertTrue(mv.is_initialized())
 
     def test_membership_is_that_of_elastic_sessions(self):
@@ -82,7 +80,7 @@ class TestElasticSession(SessionCleanupTestCase):
             self.assertRaises(mv.errors.StateError, call)
             with mv.session(on_peer_lost="continue"):
                 self.assertRaisesRegex(
-                    mv.errors.StateError, "expected a session with elastic=True", call
+                    mv.errors.StateError, "membership: expected elastic=True", call
                 )
 
     def test_average_follows_the_number_of_workers(self):

@@ -6,6 +6,8 @@ Tests compare tables with this model bit by bit, so the order of operations matt
 import numpy as np
 from half_model import HALVES, round_stochastically
 
+from multiverso._native.supported import refusal_of
+
 #: The options of each updater that tests use; most values differ from the defaults.
 OPTIONS = {
     "add": {},
@@ -47,8 +49,27 @@ OPTIONS = {
     "rowwise_adam": {"learning_rate": 0.03, "beta_1": 0.8, "beta_2": 0.97, "epsilon": 1e-6},
 }
 
+
+def features_of(updater):
+    """Return the features of the updater with that name (`multiverso._native.supported`)."""
+    kinds = {"dcasgd": "dcasgd", "dcasgda": "dcasgd"}
+    kinds |= {name: "row-wise updater" for name in OPTIONS if name.startswith("rowwise")}
+    return {"add"} if updater == "add" else {"updater", kinds.get(updater, "updater")}
+
+
 #: The options of the updaters that array tables accept.
-ARRAY_OPTIONS = {name: options for name, options in OPTIONS.items() if "rowwise" not in name}
+ARRAY_OPTIONS = {
+    name: options
+    for name, options in OPTIONS.items()
+    if refusal_of(*features_of(name), "array") is None
+}
+
+#: The options of the updaters that matrices, hash tables, all modes and several nodes accept.
+MATRIX_OPTIONS = {
+    name: options
+    for name, options in OPTIONS.items()
+    if refusal_of(*features_of(name), "matrix") is None
+}
 
 #: The options of the updaters that matrices, hash tables, all modes and several nodes accept.
 MATRIX_OPTIONS = {name: options for name, options in OPTIONS.items() if "dcasgd" not in name}

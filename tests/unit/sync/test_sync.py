@@ -140,8 +140,7 @@ class TestRejectedArguments(SessionTestCase):
         floats = np.zeros(2)
         for arrays, error, message, options in (
             ([floats], TypeError, "average: expected True or False, received 1", {"average": 1}),
-            ([floats], ValueError, 'expected the updater "add".*nesterov', {"updater": "nesterov"}),
-            ([floats], ValueError, "received updater='add', momentum=1", {"momentum": 1}),
+            ([floats], ValueError, "average: expected the updater 'add'", {"updater": "nesterov"}),
         ):
             with self.subTest(message):
                 with self.assertRaisesRegex(error, message):

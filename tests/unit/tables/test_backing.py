@@ -16,7 +16,7 @@ import multiverso as mv
 from multiverso.tables._updaters import UPDATERS
 
 ROWS, COLUMNS = 3000, 40
-#: They want all ranks' parameters, or rows that are named once; or they are for arrays in memory.
+#: They want all ranks' parameters, or rows that are named once, or tables in memory.
 NEEDS_MORE = {"easgd", "dcasgd", "dcasgda"}
 
 

@@ -71,7 +71,7 @@ class TestArguments(unittest.TestCase):
     def test_invalid_combinations_are_rejected_by_the_table(self):
         with mv.session():
             for error, text, initial, options in (
-                (TypeError, "int32", RandomUniform(), {"dtype": "int32"}),
+                (TypeError, "integers", RandomUniform(), {"dtype": "int32"}),
                 (TypeError, "integer", Constant(0.5), {"dtype": "int64"}),
                 (ValueError, "hold", Constant(3e9), {"dtype": "int32"}),
                 (ValueError, "hold", RandomUniform(0, 1e300), {}),

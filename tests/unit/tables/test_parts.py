@@ -103,9 +103,9 @@ class TestParts(SessionCleanupTestCase):
                 self.assertRaises((TypeError, IndexError), counter.fetch_add, index)
             for options in ({"updater": "sgd"}, {"dtype": "float16"}):
                 table = mv.ArrayTableHandler(2, **options)
-                with self.assertRaisesRegex(mv.errors.UnsupportedError, "updater add"):
+                with self.assertRaisesRegex(mv.errors.UnsupportedError, "expected a table"):
                     table.fetch_add(0)
-                with self.assertRaisesRegex(mv.errors.UnsupportedError, "updater add"):
+                with self.assertRaisesRegex(mv.errors.UnsupportedError, "expected a table"):
                     table.compare_swap(0, 0, 1)
                 self.assertFalse(table.get().any())
         self.assertRaises(mv.errors.StateError, counter.fetch_add, 0)

@@ -222,7 +222,7 @@ class TestFormulas(SessionTestCase):
 
     def test_row_wise_updaters_need_a_matrix_of_short_rows(self):
         for name in ("rowwise_adagrad", "rowwise_adam"):
-            with self.assertRaisesRegex(ValueError, "expected a matrix.*2048.*received an array"):
+            with self.assertRaisesRegex(ValueError, "expected a matrix.*received an array"):
                 mv.ArrayTableHandler(4, updater=name)
             with self.assertRaisesRegex(ValueError, "received 2049 columns"):
                 mv.MatrixTableHandler(2, 2049, updater=name)
@@ -419,9 +419,7 @@ class TestOptions(SessionTestCase):
     def test_integer_tables_support_only_add(self):
         for name in OPTIMIZERS:
             for dtype in ("int32", "int64"):
-                with self.assertRaisesRegex(
-                    TypeError, f"'{name}' works on .*float.*{dtype}.*'add'"
-                ):
+                with self.assertRaisesRegex(TypeError, "expected 'add' for a table of integers"):
                     mv.ArrayTableHandler(1, dtype=dtype, updater=name)
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
@@ -485,11 +483,11 @@ class TestModes(unittest.TestCase):
 
     def test_clipnorm_in_sync_mode_is_refused(self):
         with mv.session(sync=True):
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode.*ved 2"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode"):
                 mv.ArrayTableHandler(2, updater="adam", clipnorm=2)
             table = mv.ArrayTableHandler(2, updater="adam", clipnorm=0)
             before = table.options
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode.*ved 2"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode"):
                 table.set_option(learning_rate=7, clipnorm=2)
             self.assertEqual(table.options, before)
         with mv.session(staleness=1):
@@ -501,12 +499,12 @@ class TestParamSync(unittest.TestCase):
     def test_clipnorm_is_refused(self):
         array = np.zeros(2, np.float32)
         with mv.session():
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync.*received 5"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync"):
                 ParamSync([array], updater="sgd", clipnorm=5)
             sync = ParamSync([array], updater="sgd", learning_rate=1)
             array += 8
             sync.tables[0].set_option(clipnorm=5)
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync.*received 5"):
+            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync"):
                 sync.sync()
             sync.tables[0].set_option(clipnorm=0)
             sync.sync()
@@ -547,5 +545,5 @@ class TestParamSync(unittest.TestCase):
                 TypeError, "'nesterov' has learning_rate, momentum, weight_decay, clipnorm, clipv"
             ):
                 ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
-            with self.assertRaisesRegex(TypeError, "'adam' works on tables of floating-point"):
+            with self.assertRaisesRegex(TypeError, "expected 'add' for a table of integers"):
                 ParamSync([np.zeros(2), np.zeros(2, int)], updater="adam")

@@ -1,0 +1,34 @@
+"""Combinations that several ranks try, which the table refuses: each is a case of all ranks."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+import worker  # noqa: E402
+from cases import raises  # noqa: E402
+
+from combinations import OF_SEVERAL_RANKS, is_possible, use  # noqa: E402
+from multiverso._native.supported import refusals  # noqa: E402
+
+
+def main():
+    """Use the features of each refusal that needs this job's ranks; report what each rank got."""
+    worker.begin()
+    spans_nodes = sys.argv[1] == "nodes"
+    tried = []
+    for number, refusal in enumerate(refusals(), 1):
+        is_here = ("several nodes" in refusal.features) == spans_nodes
+        if is_here and refusal.features & OF_SEVERAL_RANKS and is_possible(refusal.features):
+            raises(
+                refusal.error,
+                lambda used=refusal.features: use(used, worker.RANK),
+                refusal.sentence,
+            )
+            worker.meet(f"end of {number}")  # The next session begins when all have left this one.
+            tried.append(number)
+            worker.report(tried=tried)
+
+
+if __name__ == "__main__":
+    main()
