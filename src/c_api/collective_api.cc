@@ -136,32 +136,21 @@ using namespace multiverso;         // NOLINT: this file is the C++ side of exte
 using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_SessionBarrier(MV_Session session) {
-  return Guard([&]() -> Status {
-    return RunCollective(session, CallKind::kBarrier, 0,
-                         [](SessionEntry* entry, Interrupt* interrupt) {
-                           return entry->session->Barrier(interrupt);
-                         });
-  });
+  const MV_CollectiveCall call{sizeof(call), MV_CALL_BARRIER, 0,       0,      0,
+                               nullptr,      nullptr,         nullptr, nullptr};
+  return MV_SessionRun(session, &call);
 }
 
 int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
                             int64_t count) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckTypeAndOp("aggregate", dtype, op));
-    MV_RETURN_IF_NOT_OK(CheckArray("aggregate", data, count));
-    const Aggregation::Array array{static_cast<ReduceOp>(op), static_cast<DType>(dtype), data,
-                                   count};
-    return RunCollective(session, CallKind::kAggregate, count * SizeOf(array.dtype),
-                         [&](SessionEntry* entry, Interrupt* interrupt) {
-                           return entry->session->Aggregate(array, interrupt);
-                         });
-  });
+  const MV_CollectiveCall call{sizeof(call), MV_CALL_AGGREGATE, op,    dtype, 0,
+                               nullptr,      nullptr,           &data, &count};
+  return MV_SessionRun(session, &call);
 }
 
 int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* call) {
   return Guard([&]() -> Status {
-    const SessionHandles::Use use = OpenSessions().Using(session);
-    if (!use) return OpenSessions().Stale(session);
+    MV_ASSIGN_OR_RETURN(const SessionUse use, OpenSessions().UsingOpen(session));
     MV_ASSIGN_OR_RETURN(const Collective collective, CollectiveOf(call, use->session->members()));
     return RunCollective(session, collective.kind, collective.bytes, collective.body);
   });

@@ -22,6 +22,7 @@ using multiverso::ExitDeadline;
 using multiverso::Status;
 using multiverso::c_api::Guard;
 using multiverso::c_api::LimitOf;
+using multiverso::c_api::NotNull;
 
 // The deadline of MV_ExitDeadlineBegin. It is never destroyed at exit, since the exit of a process
 // may be what has the deadline.
@@ -119,8 +120,7 @@ const char* MV_CheckLuaHook(void* argument) {
 }
 
 int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
-  return Guard([&]() -> Status {
-    if (call == nullptr) return Status(Code::kValue, "MV_ExitDeadlineBegin: received null");
+  return Guard(NotNull(__func__, call), [&]() -> Status {
     if (timeout_ms < 1 && timeout_ms != MV_NO_LIMIT) {
       return Status(
           Code::kValue,

@@ -17,8 +17,8 @@ struct MemoryEntry {
 using MemoryHandles = HandleTable<MV_Memory, MemoryEntry>;
 
 MemoryHandles& Memories() {
-  static auto* const memories = new MemoryHandles("memory");
-  return *memories;
+  return HandlesOf<MemoryHandles>("memory",
+                                  [](MemoryEntry* entry) { entry->memory->ForgetInChild(); });
 }
 
 }  // namespace
@@ -27,25 +27,19 @@ Status KeepMemory(std::shared_ptr<Segment> memory, MV_Memory* handle) {
   return Memories().Open(std::make_unique<MemoryEntry>(MemoryEntry{std::move(memory)}), handle);
 }
 
-void ForgetMemories() {
-  Memories().Forget([](MemoryEntry* entry) { entry->memory->ForgetInChild(); });
-}
-
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
 using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_TableMemory(MV_Table table, const void** memory) {
-  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
-    if (memory == nullptr) return Status(Code::kValue, "MV_TableMemory: received null");
+  return OpenTables().With(table, NotNull(__func__, memory), [&](TableEntry* entry) {
     return entry->table->Memory().StoreIn(memory);
   });
 }
 
 int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
-  return OpenTables().With(table, [&](TableEntry* entry) -> Status {
-    if (memory == nullptr) return Status(Code::kValue, "MV_TableKeepMemory: received null");
+  return OpenTables().With(table, NotNull(__func__, memory), [&](TableEntry* entry) {
     return KeepMemory(entry->table->here()->segment(), memory);
   });
 }
