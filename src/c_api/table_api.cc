@@ -268,8 +268,7 @@ int32_t MV_TableListChanges(MV_Table handle, int64_t since, int64_t* ranges, int
                            " does not have this operation"));
     }
     constexpr RequestKind kKind = RequestKind::kVersionsOfRows;
-    int64_t no_versions = 0;
-    MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, &no_versions), 0));
+    MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, ranges), 0));
     return RunTableCall(entry, kKind, 0, [&](Progress*, const WaitLimit& limit) -> Status {
       std::vector<RowRange> rows;
       MV_ASSIGN_OR_RETURN(const int64_t listed, table->ListChanges(since, &rows, limit));

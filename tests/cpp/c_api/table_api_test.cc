@@ -112,27 +112,6 @@ TEST_F(TableApi, DescribesItself) {
   EXPECT_EQ(description.bytes, 96);
 }
 
-template <class T>
-void ExpectExactSums(MV_Session session, int32_t dtype) {
-  const T values[] = {1, 2, 3};
-  MV_TableOptions options = ArrayOptions(3);
-  options.dtype = dtype;
-  options.init_value = values;
-  const MV_Table table = CreateTable(session, options);
-  std::vector<T> sum(3);
-  std::vector<T> again(3);
-  ASSERT_EQ(MV_TableAdd(table, values, 3), MV_OK);
-  ASSERT_EQ(MV_TableAddGet(table, values, sum.data(), 3), MV_OK);
-  ASSERT_EQ(MV_TableGet(table, again.data(), 3, 0), MV_OK);
-  EXPECT_EQ(sum, (std::vector<T>{3, 6, 9}));
-  EXPECT_EQ(again, sum);
-}
-
-TEST_F(TableApi, AddsGetsAndCombinesBoth) {
-  ExpectExactSums<double>(session_, MV_FLOAT64);
-  ExpectExactSums<int64_t>(session_, MV_INT64);
-}
-
 TEST_F(TableApi, RowsAreReturnedInTheOrderOfTheirIdsWithDuplicates) {
   const MV_Table table = CreateMatrix(session_, 4, 2);
   const int64_t ids[] = {3, 0, 3};
