@@ -248,16 +248,5 @@ TEST_F(TableApi, HandlesAreStaleOnceFreed) {
   EXPECT_TRUE(LastErrorHas("received 4"));
 }
 
-TEST_F(TableApi, ManyThreadsOnOneTableLoseNothing) {
-  const MV_Table table = CreateArray(session_, 4);
-  OnThreads(4, [&](int /*me*/) {
-    const float ones[] = {1, 1, 1, 1};
-    for (int i = 0; i < 10000; ++i) ASSERT_EQ(MV_TableAdd(table, ones, 4), MV_OK);
-  });
-  float out[4] = {};
-  ASSERT_EQ(MV_TableGet(table, out, 4, 0), MV_OK);
-  for (const float value : out) EXPECT_EQ(value, 40000);
-}
-
 }  // namespace
 }  // namespace multiverso::testing
