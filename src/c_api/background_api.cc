@@ -53,8 +53,7 @@ struct FutureEntry {
 using FutureHandles = HandleTable<MV_Future, FutureEntry>;
 
 FutureHandles& Futures() {
-  static auto* const futures = new FutureHandles("future");
-  return *futures;
+  return HandlesOf<FutureHandles>("future", [](FutureEntry* /*entry*/) {});
 }
 
 // Runs in the background thread of the table.
@@ -81,10 +80,6 @@ Instant DeadlineOf(double seconds) {
 }
 
 }  // namespace
-
-void ForgetFutures() {
-  Futures().Forget([](FutureEntry* /*entry*/) {});
-}
 
 Status StartCall(std::shared_ptr<TableUse> use, RequestKind kind, int64_t count, int64_t bytes,
                  const std::function<BackgroundBody()>& take_arguments, MV_Future* future) {
@@ -123,9 +118,8 @@ using namespace multiverso::c_api;  // NOLINT
 int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_ids,
                       int64_t num_ids, const void* delta, void* out, int64_t count,
                       MV_Future* future) {
-  return Guard([&]() -> Status {
+  return Guard(NotNull(__func__, future), [&]() -> Status {
     MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
-    if (future == nullptr) return Status(Code::kValue, "MV_TableStart: received null");
     const auto use = std::make_shared<TableUse>(OpenTables().Using(table));
     if (!*use) return OpenTables().Stale(table);
     Table* const used = (*use)->table;
@@ -143,21 +137,16 @@ int32_t MV_TableStart(MV_Table table, const char* operation, const int64_t* row_
 }
 
 int32_t MV_FutureWait(MV_Future future, double seconds, int32_t* done) {
-  return Futures().With(future, [&](FutureEntry* entry) -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNotForked());
-    if (done == nullptr) return Status(Code::kValue, "MV_FutureWait: received null");
-    return RunCall([&](Interrupt* interrupt) {
-      const Status status = entry->queue->WaitFor(
-          entry->call, WaitLimit::Until(DeadlineOf(seconds), interrupt), done);
-      return *done == 0 && status.code() == Code::kTimeout && seconds >= 0 ? Status::Ok() : status;
-    });
-  });
+  const auto wait = [&](FutureEntry* entry, Interrupt* interrupt) {
+    const Status status =
+        entry->queue->WaitFor(entry->call, WaitLimit::Until(DeadlineOf(seconds), interrupt), done);
+    return *done == 0 && status.code() == Code::kTimeout && seconds >= 0 ? Status::Ok() : status;
+  };
+  return Futures().With(future, NotNull(__func__, done), wait);
 }
 
 int32_t MV_FutureDone(MV_Future future, int32_t* done) {
-  return Futures().With(future, [&](FutureEntry* entry) -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNotForked());
-    if (done == nullptr) return Status(Code::kValue, "MV_FutureDone: received null");
+  return Futures().With(future, NotNull(__func__, done), [&](FutureEntry* entry) {
     *done = entry->queue->HasEnded(*entry->call) ? 1 : 0;
     return Status::Ok();
   });
@@ -166,17 +155,13 @@ int32_t MV_FutureDone(MV_Future future, int32_t* done) {
 int32_t MV_FutureRelease(MV_Future future) { return Futures().Release(future); }
 
 int32_t MV_TableFlush(MV_Table table, double seconds) {
-  return OpenTables().With(table, [&](TableEntry* entry) {
-    return RunCall([&](Interrupt* interrupt) {
-      return FlushTable(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
-    });
+  return OpenTables().With(table, [&](TableEntry* entry, Interrupt* interrupt) {
+    return FlushTable(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
   });
 }
 
 int32_t MV_SessionFlush(MV_Session session, double seconds) {
-  return OpenSessions().With(session, [&](SessionEntry* entry) {
-    return RunCall([&](Interrupt* interrupt) {
-      return FlushTables(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
-    });
+  return OpenSessions().With(session, [&](SessionEntry* entry, Interrupt* interrupt) {
+    return FlushTables(entry, WaitLimit::Until(DeadlineOf(seconds), interrupt));
   });
 }

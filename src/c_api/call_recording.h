@@ -65,8 +65,7 @@ Status MakeCollective(SessionEntry* entry, CallKind call, int64_t bytes, Interru
 template <class Body>
 Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
-  const SessionHandles::Use use = OpenSessions().Using(session);
-  if (!use) return OpenSessions().Stale(session);
+  MV_ASSIGN_OR_RETURN(const SessionUse use, OpenSessions().UsingOpen(session));
   SessionEntry* const entry = use.get();
   const std::optional<std::string> left = LeaveReason(entry);
   if (left.has_value()) return Status(Code::kAborted, *left);

@@ -28,10 +28,8 @@ Result<AgreedCall> RequestOf(const MV_SaveOptions* options) {
   if (options->keep < 0) {
     return Status(Code::kValue, StrCat("keep: expected 1 or more, received ", options->keep));
   }
-  const Result<std::string> folder = FolderOf(options->directory);
-  if (!folder.ok()) return folder.status();
   AgreedCall request;
-  request.folder = folder.value();
+  MV_ASSIGN_OR_RETURN(request.folder, FolderOf(options->directory));
   request.step = options->step;
   request.keep = options->keep;
   request.in_background = options->background != 0;
@@ -39,38 +37,41 @@ Result<AgreedCall> RequestOf(const MV_SaveOptions* options) {
   return request;
 }
 
-Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
-  MV_ASSIGN_OR_RETURN(AgreedCall request, RequestOf(options));
-  request.table = table;
-  return RunCollective(session, CallKind::kSave, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
-    return entry->session->Save(request, interrupt);
-  });
+// What a call saves or loads: the table of a session with that id, or all if it is -1.
+struct Saved {
+  MV_Session session;
+  int64_t table = -1;
+};
+
+Result<Saved> SavedOf(MV_Table table) {
+  MV_ASSIGN_OR_RETURN(const TableUse use, OpenTables().UsingOpen(table));
+  return Saved{use->owner->handle, use->table->id()};
 }
 
-Status Load(MV_Session session, const char* directory, int32_t flags, int64_t table,
-            int64_t* step) {
+Status Save(const Result<Saved>& saved, const MV_SaveOptions* options) {
+  MV_RETURN_IF_NOT_OK(saved.status());
+  MV_ASSIGN_OR_RETURN(AgreedCall request, RequestOf(options));
+  request.table = saved.value().table;
+  return RunCollective(saved.value().session, CallKind::kSave, 0,
+                       [&](SessionEntry* entry, Interrupt* interrupt) {
+                         return entry->session->Save(request, interrupt);
+                       });
+}
+
+Status Load(const Result<Saved>& saved, const char* directory, int32_t flags, int64_t* step) {
+  MV_RETURN_IF_NOT_OK(saved.status());
   if (step == nullptr) return Status(Code::kValue, "load: expected a step, received null");
   if ((flags & ~MV_MISSING_OK) != 0) {
     return Status(Code::kValue, StrCat("flags: expected 0 or MV_MISSING_OK, received ", flags));
   }
-  const Result<std::string> folder = FolderOf(directory);
-  if (!folder.ok()) return folder.status();
   AgreedCall request;
-  request.folder = folder.value();
+  MV_ASSIGN_OR_RETURN(request.folder, FolderOf(directory));
   request.missing_ok = (flags & MV_MISSING_OK) != 0;
-  request.table = table;
-  return RunCollective(session, CallKind::kLoad, 0, [&](SessionEntry* entry, Interrupt* interrupt) {
-    return entry->session->Load(request, interrupt).StoreIn(step);
-  });
-}
-
-// Finds the session of a table, and the id of the table in the session.
-Status FindSession(MV_Table table, MV_Session* session, int64_t* id) {
-  const TableUse use = OpenTables().Using(table);
-  if (!use) return OpenTables().Stale(table);
-  *session = use->owner->handle;
-  *id = use->table->id();
-  return Status::Ok();
+  request.table = saved.value().table;
+  return RunCollective(saved.value().session, CallKind::kLoad, 0,
+                       [&](SessionEntry* entry, Interrupt* interrupt) {
+                         return entry->session->Load(request, interrupt).StoreIn(step);
+                       });
 }
 
 }  // namespace
@@ -80,8 +81,7 @@ using namespace multiverso;         // NOLINT: this file is the C++ side of exte
 using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_SaveOptionsInit(MV_SaveOptions* options) {
-  return Guard([&] {
-    if (options == nullptr) return Status(Code::kValue, "MV_SaveOptionsInit: received null");
+  return Guard(NotNull(__func__, options), [&] {
     *options = MV_SaveOptions{};
     options->struct_size = sizeof(MV_SaveOptions);
     options->step = -1;
@@ -90,14 +90,11 @@ int32_t MV_SaveOptionsInit(MV_SaveOptions* options) {
 }
 
 int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options) {
-  return Guard([&] { return Save(session, options, -1); });
+  return Guard([&] { return Save(Saved{session}, options); });
 }
 
 int32_t MV_SessionPublish(MV_Session session, int64_t step, int64_t* version) {
-  return Guard([&]() -> Status {
-    if (version == nullptr) {
-      return Status(Code::kValue, "MV_SessionPublish: received null");
-    }
+  return Guard(NotNull(__func__, version), [&]() -> Status {
     if (step < 0) {
       return Status(Code::kValue, StrCat("step: expected 0 or more, received ", step));
     }
@@ -118,23 +115,13 @@ int32_t MV_SessionSaveWait(MV_Session session) {
 }
 
 int32_t MV_SessionLoad(MV_Session session, const char* directory, int32_t flags, int64_t* step) {
-  return Guard([&] { return Load(session, directory, flags, -1, step); });
+  return Guard([&] { return Load(Saved{session}, directory, flags, step); });
 }
 
 int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options) {
-  return Guard([&]() -> Status {
-    MV_Session session = nullptr;
-    int64_t id = 0;
-    MV_RETURN_IF_NOT_OK(FindSession(table, &session, &id));
-    return Save(session, options, id);
-  });
+  return Guard([&] { return Save(SavedOf(table), options); });
 }
 
 int32_t MV_TableLoad(MV_Table table, const char* directory, int32_t flags, int64_t* step) {
-  return Guard([&]() -> Status {
-    MV_Session session = nullptr;
-    int64_t id = 0;
-    MV_RETURN_IF_NOT_OK(FindSession(table, &session, &id));
-    return Load(session, directory, flags, id, step);
-  });
+  return Guard([&] { return Load(SavedOf(table), directory, flags, step); });
 }

@@ -39,10 +39,7 @@ constexpr auto kLongestNap = std::chrono::milliseconds(5);
 
 using CheckpointHandles = HandleTable<MV_Checkpoint, CheckpointEntry>;
 
-CheckpointHandles& Checkpoints() {
-  static auto* const checkpoints = new CheckpointHandles("checkpoint");
-  return *checkpoints;
-}
+CheckpointHandles& Checkpoints() { return HandlesOf<CheckpointHandles>("checkpoint", nullptr); }
 
 // Runs body(entry, limit) on an open checkpoint, one thread at a time, since reading uses one
 // buffer. The caller can abort the call.
@@ -62,10 +59,31 @@ int32_t WithCheckpoint(MV_Checkpoint checkpoint, const Body& body) {
   });
 }
 
-Status CheckTable(const CheckpointEntry* entry, int64_t table) {
-  const auto tables = static_cast<int64_t>(entry->reader->manifest().tables.size());
-  if (table >= 0 && table < tables) return Status::Ok();
-  return Status(Code::kIndex, StrCat("table: expected 0 to ", tables - 1, ", received ", table));
+// A table of an open checkpoint, for a call on it.
+struct OpenTable {
+  CheckpointReader* reader;
+  uint32_t index;
+  const SavedTable* saved;
+  WaitLimit limit;
+
+  // Returns the number of rows that MV_CheckpointRead reads: of a hash table, those of its keys.
+  Result<int64_t> RowsToRead() const {
+    return saved->is_hash() ? reader->StoredRowsOf(index) : Result<int64_t>(saved->num_row);
+  }
+};
+
+// Runs `body`, a Status(const OpenTable&), on a table of an open checkpoint.
+template <class Body>
+int32_t WithSavedTable(MV_Checkpoint checkpoint, int64_t table, const Body& body) {
+  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry, const WaitLimit& limit) -> Status {
+    const std::vector<SavedTable>& tables = entry->reader->manifest().tables;
+    const auto count = static_cast<int64_t>(tables.size());
+    if (table < 0 || table >= count) {
+      return Status(Code::kIndex, StrCat("table: expected 0 to ", count - 1, ", received ", table));
+    }
+    return body(OpenTable{entry->reader.get(), static_cast<uint32_t>(table),
+                          &tables[static_cast<size_t>(table)], limit});
+  });
 }
 
 // Returns the table as a checkpoint stores it, or an error if no reader would accept it.
@@ -102,12 +120,6 @@ Result<SavedTable> SavedTableFrom(const MV_CheckpointTable& table) {
   return saved;
 }
 
-// Returns the number of rows that MV_CheckpointRead reads: of a hash table, those of its keys.
-Result<int64_t> RowsToRead(CheckpointReader* reader, uint32_t table) {
-  const SavedTable& saved = reader->manifest().tables[table];
-  return saved.is_hash() ? reader->StoredRowsOf(table) : Result<int64_t>(saved.num_row);
-}
-
 // Fills an area with what rows have that are not stored: initial values, and zeros in the state.
 void FillUnstored(const SavedTable& saved, uint32_t area, char* out) {
   const int64_t row_bytes = saved.row_bytes(area);
@@ -122,27 +134,21 @@ void FillUnstored(const SavedTable& saved, uint32_t area, char* out) {
 }
 
 }  // namespace
-
-void ForgetCheckpoints() { Checkpoints().ForgetUsed(); }
-
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
 using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
-  return Guard([&]() -> Status {
+  return Guard(NotNull(__func__, checkpoint), [&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckPath(directory, "directory"));
-    if (checkpoint == nullptr) return Status(Code::kValue, "MV_CheckpointOpen: received null");
     MV_RETURN_IF_NOT_OK(WatchForks());
     FileSystem* const files = LocalFileSystem();
     const CheckpointFolder folder(files, directory);
     MV_ASSIGN_OR_RETURN(const std::string found, folder.Resolve());
     if (found.empty()) return folder.NotFound();
-    auto reader = CheckpointReader::Open(files, found);
-    if (!reader.ok()) return reader.status();
     auto entry = std::make_unique<CheckpointEntry>();
-    entry->reader = std::move(reader.value());
+    MV_ASSIGN_OR_RETURN(entry->reader, CheckpointReader::Open(files, found));
     return Checkpoints().Open(std::move(entry), checkpoint);
   });
 }
@@ -169,41 +175,36 @@ int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription
 
 int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
                                    MV_CheckpointTable* description) {
-  return WithCheckpoint(
-      checkpoint, [&](CheckpointEntry* entry, const WaitLimit& /*limit*/) -> Status {
-        MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointTable"));
-        MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-        const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
-        const auto index = static_cast<uint32_t>(table);
-        MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), index));
-        description->kind = static_cast<int32_t>(saved.kind);
-        description->dtype = static_cast<int32_t>(saved.dtype);
-        description->num_row = rows;
-        description->num_col = saved.num_col;
-        description->updater = static_cast<int32_t>(saved.updater);
-        description->slots = static_cast<int32_t>(saved.slots);
-        description->counting = static_cast<int32_t>(saved.counting);
-        description->row_slots = static_cast<int32_t>(saved.row_slots);
-        description->steps = static_cast<int64_t>(entry->reader->StepsOf(index, 0, saved.num_row));
-        std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
-        description->name = saved.name.c_str();
-        return Status::Ok();
-      });
+  return WithSavedTable(checkpoint, table, [&](const OpenTable& open) -> Status {
+    MV_RETURN_IF_NOT_OK(CheckStruct(description, "MV_CheckpointTable"));
+    const SavedTable& saved = *open.saved;
+    MV_ASSIGN_OR_RETURN(const int64_t rows, open.RowsToRead());
+    description->kind = static_cast<int32_t>(saved.kind);
+    description->dtype = static_cast<int32_t>(saved.dtype);
+    description->num_row = rows;
+    description->num_col = saved.num_col;
+    description->updater = static_cast<int32_t>(saved.updater);
+    description->slots = static_cast<int32_t>(saved.slots);
+    description->counting = static_cast<int32_t>(saved.counting);
+    description->row_slots = static_cast<int32_t>(saved.row_slots);
+    description->steps = static_cast<int64_t>(open.reader->StepsOf(open.index, 0, saved.num_row));
+    std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
+    description->name = saved.name.c_str();
+    return Status::Ok();
+  });
 }
 
 int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                             int64_t count) {
-  return WithCheckpoint(
-      checkpoint, [&](CheckpointEntry* entry, const WaitLimit& /*limit*/) -> Status {
-        MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-        const auto& saved = entry->reader->manifest().tables[static_cast<size_t>(table)].clocks;
-        if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
-          return Status(Code::kValue,
-                        StrCat("expected room for ", saved.size(), " clocks, received ", count));
-        }
-        for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
-        return Status::Ok();
-      });
+  return WithSavedTable(checkpoint, table, [&](const OpenTable& open) {
+    const auto& saved = open.saved->clocks;
+    if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
+      return Status(Code::kValue,
+                    StrCat("expected room for ", saved.size(), " clocks, received ", count));
+    }
+    for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
+    return Status::Ok();
+  });
 }
 
 int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left) {
@@ -223,15 +224,13 @@ int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_
 
 int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area, void* out,
                           int64_t bytes) {
-  return WithCheckpoint(checkpoint, [&](CheckpointEntry* entry, const WaitLimit& limit) -> Status {
-    MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
-    const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
+  return WithSavedTable(checkpoint, table, [&](const OpenTable& open) -> Status {
+    const SavedTable& saved = *open.saved;
     const auto area_number = static_cast<uint32_t>(area);
     if (area_number != area || area_number == kRowIdsArea || !saved.has_area(area_number)) {
       return Status(Code::kIndex, StrCat("area: the table has no area ", area));
     }
-    const auto index = static_cast<uint32_t>(table);
-    MV_ASSIGN_OR_RETURN(const int64_t rows, RowsToRead(entry->reader.get(), index));
+    MV_ASSIGN_OR_RETURN(const int64_t rows, open.RowsToRead());
     const int64_t expected = rows * saved.row_bytes(area_number);
     if (bytes != expected || (out == nullptr && bytes > 0)) {
       return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
@@ -244,12 +243,12 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
     int64_t bytes_done = 0;
     // In an increment, the area with the keys may come from a later save than this area.
     const auto rows_differ = [&] {
-      return CorruptionFailure(ManifestPath(entry->reader->path()), 0,
+      return CorruptionFailure(ManifestPath(open.reader->path()), 0,
                                StrCat("table '", saved.name, "': area ", area_number,
                                       " does not have the rows of its keys"));
     };
-    MV_RETURN_IF_NOT_OK(entry->reader->Read(
-        index, area_number, 0, saved.num_row, limit,
+    MV_RETURN_IF_NOT_OK(open.reader->Read(
+        open.index, area_number, 0, saved.num_row, open.limit,
         [&](int64_t first, int64_t count, const char* data) -> Status {
           const int64_t offset = saved.is_hash() ? bytes_done : first * element_bytes;
           const int64_t end = offset + count * element_bytes;
@@ -277,10 +276,8 @@ int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTab
     std::vector<MemoryTable> all;
     size_t next_area = 0;
     for (int64_t i = 0; i < num_tables; ++i) {
-      Result<SavedTable> record = SavedTableFrom(tables[i]);
-      if (!record.ok()) return record.status();
       MemoryTable table;
-      table.record = std::move(record.value());
+      MV_ASSIGN_OR_RETURN(table.record, SavedTableFrom(tables[i]));
       table.steps = static_cast<uint64_t>(tables[i].steps);
       for (uint32_t area = 0; area < table.record.num_areas(); ++area) {
         if (areas[next_area] == nullptr) {

@@ -1,9 +1,4 @@
 // The part of the C API for collective calls of a session that move or combine arrays.
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -14,13 +9,6 @@
 
 namespace multiverso::c_api {
 namespace {
-
-// A call with arguments that have been checked.
-struct Collective {
-  CallKind kind;
-  int64_t bytes = 0;  // that the call moves, for records
-  std::function<Status(SessionEntry*, Interrupt*)> body;
-};
 
 Status CheckTypeAndOp(const char* name, int32_t dtype, int32_t op) {
   if (!IsDType(dtype)) {
@@ -57,20 +45,20 @@ Status ReadParts(const char* name, Pointer const* arrays, const int64_t* counts,
   return Status::Ok();
 }
 
-Result<Collective> AggregateOf(const MV_CollectiveCall& call) {
+Status Aggregate(MV_Session session, const MV_CollectiveCall& call) {
   MV_RETURN_IF_NOT_OK(CheckTypeAndOp("aggregate", call.dtype, call.op));
   std::vector<Transfer::Part> parts;
   MV_RETURN_IF_NOT_OK(ReadParts("aggregate", call.received, call.received_counts, 1, &parts));
   const Aggregation::Array array{static_cast<ReduceOp>(call.op), static_cast<DType>(call.dtype),
                                  parts[0].data, parts[0].count};
-  return Collective{CallKind::kAggregate, array.count * SizeOf(array.dtype),
-                    [array](SessionEntry* entry, Interrupt* interrupt) {
-                      return entry->session->Aggregate(array, interrupt);
-                    }};
+  return RunCollective(session, CallKind::kAggregate, array.count * SizeOf(array.dtype),
+                       [&](SessionEntry* entry, Interrupt* interrupt) {
+                         return entry->session->Aggregate(array, interrupt);
+                       });
 }
 
-Result<Collective> TransferOf(const MV_CollectiveCall& call, CollectiveKind kind,
-                              const Membership& members) {
+Status Move(MV_Session session, const MV_CollectiveCall& call, CollectiveKind kind,
+            const Membership& members) {
   const char* const name = NameOf(kind);
   const int64_t workers = members.num_workers();
   const bool combines = kind == CollectiveKind::kReduceScatter;
@@ -100,29 +88,30 @@ Result<Collective> TransferOf(const MV_CollectiveCall& call, CollectiveKind kind
   }
   int64_t bytes = 0;
   for (const Transfer::Part& part : wanted.received) bytes += part.count * SizeOf(wanted.dtype);
-  return Collective{static_cast<CallKind>(NumberOf(kind)), bytes,
-                    [wanted](SessionEntry* entry, Interrupt* interrupt) {
-                      return entry->session->Move(wanted, interrupt);
-                    }};
+  return RunCollective(session, static_cast<CallKind>(NumberOf(kind)), bytes,
+                       [&](SessionEntry* entry, Interrupt* interrupt) {
+                         return entry->session->Move(wanted, interrupt);
+                       });
 }
 
-Result<Collective> CollectiveOf(const MV_CollectiveCall* call, const Membership& members) {
+Status Run(MV_Session session, const MV_CollectiveCall* call, const Membership& members) {
   MV_RETURN_IF_NOT_OK(CheckStruct(call, "MV_CollectiveCall"));
   switch (call->kind) {
     case MV_CALL_BARRIER:
-      return Collective{CallKind::kBarrier, 0, [](SessionEntry* entry, Interrupt* interrupt) {
-                          return entry->session->Barrier(interrupt);
-                        }};
+      return RunCollective(session, CallKind::kBarrier, 0,
+                           [](SessionEntry* entry, Interrupt* interrupt) {
+                             return entry->session->Barrier(interrupt);
+                           });
     case MV_CALL_AGGREGATE:
-      return AggregateOf(*call);
+      return Aggregate(session, *call);
     case MV_CALL_BROADCAST:
-      return TransferOf(*call, CollectiveKind::kBroadcast, members);
+      return Move(session, *call, CollectiveKind::kBroadcast, members);
     case MV_CALL_ALL_GATHER:
-      return TransferOf(*call, CollectiveKind::kAllGather, members);
+      return Move(session, *call, CollectiveKind::kAllGather, members);
     case MV_CALL_ALL_TO_ALL:
-      return TransferOf(*call, CollectiveKind::kAllToAll, members);
+      return Move(session, *call, CollectiveKind::kAllToAll, members);
     case MV_CALL_REDUCE_SCATTER:
-      return TransferOf(*call, CollectiveKind::kReduceScatter, members);
+      return Move(session, *call, CollectiveKind::kReduceScatter, members);
     default:
       return Status(Code::kValue,
                     StrCat("MV_CollectiveCall.kind: expected 0 to 5, received ", call->kind));
@@ -136,33 +125,19 @@ using namespace multiverso;         // NOLINT: this file is the C++ side of exte
 using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_SessionBarrier(MV_Session session) {
-  return Guard([&]() -> Status {
-    return RunCollective(session, CallKind::kBarrier, 0,
-                         [](SessionEntry* entry, Interrupt* interrupt) {
-                           return entry->session->Barrier(interrupt);
-                         });
-  });
+  const MV_CollectiveCall call{sizeof(call), MV_CALL_BARRIER, 0,       0,      0,
+                               nullptr,      nullptr,         nullptr, nullptr};
+  return MV_SessionRun(session, &call);
 }
 
 int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dtype, void* data,
                             int64_t count) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckTypeAndOp("aggregate", dtype, op));
-    MV_RETURN_IF_NOT_OK(CheckArray("aggregate", data, count));
-    const Aggregation::Array array{static_cast<ReduceOp>(op), static_cast<DType>(dtype), data,
-                                   count};
-    return RunCollective(session, CallKind::kAggregate, count * SizeOf(array.dtype),
-                         [&](SessionEntry* entry, Interrupt* interrupt) {
-                           return entry->session->Aggregate(array, interrupt);
-                         });
-  });
+  const MV_CollectiveCall call{sizeof(call), MV_CALL_AGGREGATE, op,    dtype, 0,
+                               nullptr,      nullptr,           &data, &count};
+  return MV_SessionRun(session, &call);
 }
 
 int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* call) {
-  return Guard([&]() -> Status {
-    const SessionHandles::Use use = OpenSessions().Using(session);
-    if (!use) return OpenSessions().Stale(session);
-    MV_ASSIGN_OR_RETURN(const Collective collective, CollectiveOf(call, use->session->members()));
-    return RunCollective(session, collective.kind, collective.bytes, collective.body);
-  });
+  return OpenSessions().With(
+      session, [&](SessionEntry* entry) { return Run(session, call, entry->session->members()); });
 }

@@ -7,19 +7,15 @@
 namespace multiverso::c_api {
 namespace {
 
-std::string& ErrorText() {
-  thread_local std::string text;
-  return text;
-}
+struct Failure {
+  std::string text;
+  FileFault file;
+  PeerFault peer;
+};
 
-FileFault& ErrorFile() {
-  thread_local FileFault file;
-  return file;
-}
-
-PeerFault& ErrorPeer() {
-  thread_local PeerFault peer;
-  return peer;
+Failure& LastFailure() {
+  thread_local Failure failure;
+  return failure;
 }
 
 }  // namespace
@@ -40,36 +36,44 @@ Status CheckPath(const char* path, const char* what) {
                        "\": write to a folder of this machine and copy it, or mount the storage"));
 }
 
+Status WriteText(const Result<std::string>& text, char* out, int64_t room, int64_t* length) {
+  if (length == nullptr || room < 0 || (room > 0 && out == nullptr)) {
+    return Status(Code::kValue, "expected room for a description, and a length");
+  }
+  if (!text.ok()) return text.status();
+  *length = static_cast<int64_t>(text.value().size());
+  if (*length <= room) std::memcpy(out, text.value().data(), text.value().size());
+  return Status::Ok();
+}
+
 int32_t Report(const Status& status) noexcept {
   // A reader that must look again has met no error, so the last error stays as it is.
   if (status.ok() || status.code() == Code::kOutdated) return static_cast<int32_t>(status.code());
   (void)Report(status.code(), status.text().c_str());
   try {
-    if (status.file() != nullptr) ErrorFile() = *status.file();
-    if (status.peer() != nullptr) ErrorPeer() = *status.peer();
+    if (status.file() != nullptr) LastFailure().file = *status.file();
+    if (status.peer() != nullptr) LastFailure().peer = *status.peer();
   } catch (const std::exception&) {
-    ErrorFile().path.clear();
-    ErrorPeer().rank = -1;
+    LastFailure().file = {};
+    LastFailure().peer = {};
   }
   return static_cast<int32_t>(status.code());
 }
 
 int32_t Report(Code code, const char* text) noexcept {
-  ErrorFile().path.clear();
-  ErrorPeer().rank = -1;
-  // Report still returns the code if there is no memory for the text.
+  LastFailure() = {};
+  // Report still returns the code if there is no memory for the text, which is then empty.
   try {
-    ErrorText() = text;
+    LastFailure().text = text;
   } catch (const std::exception&) {
-    ErrorText().clear();
   }
   return static_cast<int32_t>(code);
 }
 
-const FileFault& LastFile() { return ErrorFile(); }
+const FileFault& LastFile() { return LastFailure().file; }
 
-const PeerFault& LastPeer() { return ErrorPeer(); }
+const PeerFault& LastPeer() { return LastFailure().peer; }
 
-const char* LastError() { return ErrorText().c_str(); }
+const char* LastError() { return LastFailure().text.c_str(); }
 
 }  // namespace multiverso::c_api

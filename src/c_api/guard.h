@@ -36,9 +36,29 @@ Status CheckStruct(const Struct* argument, const char* name) {
                                            ", received ", argument->struct_size));
 }
 
+// The pointers of a caller that `function` needs. It is a type, so that Guard and HandleTable::With
+// can check them before their bodies use them.
+class NotNull {
+ public:
+  template <class... Pointer>
+  explicit NotNull(const char* function, const Pointer*... pointers)
+      : function_(function), has_null_(((pointers == nullptr) || ...)) {}
+  Status Check() const {
+    if (!has_null_) return Status::Ok();
+    return Status(Code::kValue, StrCat(function_, ": received null"));
+  }
+
+ private:
+  const char* function_;
+  bool has_null_;
+};
+
 // Returns ValueError unless `path` is a path: not null, not empty, and no address such as
 // "s3://bucket/run", whose scheme would become the name of a folder here.
 Status CheckPath(const char* path, const char* what);
+// Copies the text to `out` if it fits the `room` there, and its length to *length. Returns
+// ValueError if they are no memory for that.
+Status WriteText(const Result<std::string>& text, char* out, int64_t room, int64_t* length);
 // Returns the length of a wait in milliseconds or MV_NO_LIMIT.
 inline std::chrono::milliseconds LimitOf(int64_t milliseconds) {
   return milliseconds == MV_NO_LIMIT ? kNoLimit
@@ -58,6 +78,15 @@ int32_t Guard(Body body) noexcept {
   } catch (...) {
     return Report(Code::kInternal, "unknown exception");
   }
+}
+
+// As above, for a function that needs the caller's pointers.
+template <class Body>
+int32_t Guard(const NotNull& needed, const Body& body) noexcept {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(needed.Check());
+    return body();
+  });
 }
 
 // As Guard, for a function that releases an object. A finalizer of a binding may call the function

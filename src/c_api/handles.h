@@ -4,9 +4,9 @@
 //
 // A handle consists of a slot's index and the generation of its content. A use costs two atomic
 // additions. The lowest two bits of a generation are the state of the slot: free, open, or closing
-// (no new use begins, and the slot cannot be reused yet). In a forked child Forget gives every slot
-// that is not free a new generation. So no handle of the parent is valid in the child, and a use
-// need not check for forks.
+// (no new use begins, and the slot cannot be reused yet). In a forked child ForgetInChild gives
+// every slot that is not free a new generation. So no handle of the parent is valid in the child,
+// and a use need not check for forks.
 #pragma once
 
 #include <atomic>
@@ -16,22 +16,42 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "c_api/guard.h"
+#include "c_api/waiting.h"
 
 namespace multiverso::c_api {
 
 // Returns the error for a stale handle: closed, never valid, or from before a fork.
 Status StaleHandleError(const char* name, bool is_from_before_fork = false);
 
+// The handles of one kind of object.
+class AnyHandles {
+ public:
+  // Makes the handles of every kind stale in a forked child.
+  static void ForgetAllInChild();
+
+  // Adds this kind, which must exist as long as the process.
+  void Register();
+
+ protected:
+  ~AnyHandles() = default;
+  virtual void ForgetInChild() = 0;
+
+ private:
+  AnyHandles* next_ = nullptr;  // in the list of all kinds
+};
+
 // A HandleTable is thread-safe and owns the objects. It is never destroyed, since a handle may be
 // used while the process exits.
 template <class Handle, class Object>
-class HandleTable {
+class HandleTable final : public AnyHandles {
   struct Slot;
 
  public:
@@ -40,8 +60,12 @@ class HandleTable {
   // How long Release waits for other threads that use the handle.
   static constexpr auto kCloseTimeout = std::chrono::minutes(2);
 
-  // `name` is what messages call an object, such as "table".
-  explicit HandleTable(const char* name) : name_(name) {}
+  // `name` is what messages call an object, such as "table". A forked child calls `forget` with
+  // each object, also of a handle that another thread of the parent was closing, and makes all
+  // handles stale. If it is null, the child can use the objects, too, except those that threads of
+  // the parent were using or closing.
+  using Forget = void (*)(Object*);
+  HandleTable(const char* name, Forget forget) : name_(name), forget_(forget) {}
 
   // Sets *handle to a new handle, which owns the object. Returns MemoryError if 65 536 are open.
   Status Open(std::unique_ptr<Object> object, Handle* handle) {
@@ -96,12 +120,26 @@ class HandleTable {
     return StaleHandleError(name_, slot != nullptr && slot->forgotten == GenerationOf(handle));
   }
 
-  // Runs `body`, a Status(Object*), in Guard, while the handle is in use.
+  // As Using, for a caller that returns the error of a stale handle.
+  Result<Use> UsingOpen(Handle handle) {
+    Use use = Using(handle);
+    return use ? Result<Use>(std::move(use)) : Stale(handle);
+  }
+
+  // Runs `body` in Guard, while the handle is in use: a Status(Object*), or a Status(Object*,
+  // Interrupt*) that may wait, which RunCall then runs.
   template <class Body>
   int32_t With(Handle handle, const Body& body) {
+    return With(handle, NotNull(""), body);
+  }
+  // As above, for a function that needs the caller's pointers.
+  template <class Body>
+  int32_t With(Handle handle, const NotNull& needed, const Body& body) {
     return Guard([&]() -> Status {
       const Use use = Using(handle);
-      return use ? body(use.get()) : Stale(handle);
+      if (!use) return Stale(handle);
+      MV_RETURN_IF_NOT_OK(needed.Check());
+      return Run(use.get(), body);
     });
   }
 
@@ -131,16 +169,23 @@ class HandleTable {
     return GuardRelease([&] { return Close(handle, Clock::now() + kCloseTimeout).status(); });
   }
 
-  // Makes all handles stale in a forked child, which has no other threads. Their objects are not
-  // destroyed. Calls visit(object) for each object, also of a handle that another thread of the
-  // parent was closing.
-  template <class Visit>
-  void Forget(const Visit& visit) {
-    ForgetIf([](const Slot& /*slot*/) { return true; }, visit);
-  }
-  // Makes those handles stale in a forked child that threads of the parent were using or closing.
-  void ForgetUsed() {
-    ForgetIf([](const Slot& slot) { return slot.users.load() != 0; }, [](Object* /*object*/) {});
+  // A forked child has no other threads, and destroys no objects.
+  void ForgetInChild() override {
+    // A thread that the child does not have may hold the mutex, which therefore stays as it is.
+    mutexes_.emplace_front();
+    for (std::atomic<Page*>& page_pointer : pages_) {
+      Page* const page = page_pointer.load();
+      if (page == nullptr) continue;
+      for (Slot& slot : page->slots) {
+        const uint32_t generation = slot.generation.load();
+        if (StateOf(generation) == kFree) continue;
+        if (forget_ == nullptr && slot.users.load() == 0) continue;
+        if (forget_ != nullptr) forget_(slot.object);
+        slot.generation.store(generation - StateOf(generation) + kNextGeneration);
+        // A handle is always of the open generation.
+        slot.forgotten = generation - StateOf(generation) + kOpen;
+      }
+    }
   }
 
   std::vector<Handle> OpenHandles() {
@@ -169,11 +214,20 @@ class HandleTable {
     std::atomic<uint32_t> generation{0};
     std::atomic<uint32_t> users{0};
     Object* object = nullptr;
-    uint32_t forgotten = 0;  // the generation that Forget has made stale
+    uint32_t forgotten = 0;  // the generation that ForgetInChild has made stale
   };
   struct Page {
     Slot slots[kSlotsPerPage];
   };
+
+  template <class Body>
+  static Status Run(Object* object, const Body& body) {
+    if constexpr (std::is_invocable_v<Body, Object*, Interrupt*>) {
+      return RunCall([&](Interrupt* interrupt) { return body(object, interrupt); });
+    } else {
+      return body(object);
+    }
+  }
 
   static_assert(sizeof(Handle) == 8, "a handle holds two 32-bit numbers");
   static uintptr_t NumberOf(Handle handle) { return reinterpret_cast<uintptr_t>(handle); }
@@ -202,29 +256,22 @@ class HandleTable {
     return page == nullptr ? nullptr : &page->slots[index % kSlotsPerPage];
   }
 
-  // Makes the handles stale for whose slots `is_chosen` is true.
-  template <class IsChosen, class Visit>
-  void ForgetIf(const IsChosen& is_chosen, const Visit& visit) {
-    // A thread that the child does not have may hold the mutex, which therefore stays as it is.
-    mutexes_.emplace_front();
-    for (std::atomic<Page*>& page_pointer : pages_) {
-      Page* const page = page_pointer.load();
-      if (page == nullptr) continue;
-      for (Slot& slot : page->slots) {
-        const uint32_t generation = slot.generation.load();
-        if (StateOf(generation) == kFree || !is_chosen(slot)) continue;
-        visit(slot.object);
-        slot.generation.store(generation - StateOf(generation) + kNextGeneration);
-        // A handle is always of the open generation.
-        slot.forgotten = generation - StateOf(generation) + kOpen;
-      }
-    }
-  }
-
   const char* name_;
+  const Forget forget_;
   // The first mutex protects the table in this process. The others belonged to its parents.
   std::forward_list<std::mutex> mutexes_ = std::forward_list<std::mutex>(1);
   std::atomic<Page*> pages_[kPages] = {};
 };
+
+// Returns the only HandleTable of its type, which exists from the first call on.
+template <class Handles>
+Handles& HandlesOf(const char* name, typename Handles::Forget forget) {
+  static auto* const handles = [&] {
+    auto* const made = new Handles(name, forget);
+    made->Register();
+    return made;
+  }();
+  return *handles;
+}
 
 }  // namespace multiverso::c_api

@@ -16,13 +16,10 @@
 #include "shard/kernels.h"
 #include "transport/mpi_communicator.h"
 
-namespace {
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
 
-using multiverso::Code;
-using multiverso::ExitDeadline;
-using multiverso::Status;
-using multiverso::c_api::Guard;
-using multiverso::c_api::LimitOf;
+namespace {
 
 // The deadline of MV_ExitDeadlineBegin. It is never destroyed at exit, since the exit of a process
 // may be what has the deadline.
@@ -46,16 +43,16 @@ constexpr char kBuildType[] = "debug";
 
 int32_t MV_AbiVersion(void) { return MV_ABI_VERSION; }
 
-const char* MV_VersionString(void) { return multiverso::kVersion; }
+const char* MV_VersionString(void) { return kVersion; }
 
 const char* MV_BuildInfo(void) {
-  static const std::string info = multiverso::JsonObject()
-                                      .Add("version", multiverso::kVersion)
+  static const std::string info = JsonObject()
+                                      .Add("version", kVersion)
                                       .Add("abi", MV_ABI_VERSION)
                                       .Add("compiler", kCompiler)
                                       .Add("build_type", kBuildType)
-                                      .Add("platform", multiverso::PlatformName())
-                                      .Add("vector_kernels", multiverso::kernels::VectorVersion())
+                                      .Add("platform", PlatformName())
+                                      .Add("vector_kernels", kernels::VectorVersion())
                                       .Take()
                                       .text;
   return info.c_str();
@@ -71,19 +68,19 @@ int32_t MV_CheckIsFree(int64_t bytes, const char* what) {
     if (bytes < 0 || what == nullptr) {
       return Status(Code::kValue, "MV_CheckIsFree: expected a number of bytes, and a text");
     }
-    return multiverso::CheckIsFree(bytes).In(what);
+    return CheckIsFree(bytes).In(what);
   });
 }
 
 const char* MV_StatusName(int32_t status) {
   const auto code = static_cast<Code>(status);
-  return code == Code::kPending ? "unknown" : multiverso::NameOf(code);
+  return code == Code::kPending ? "unknown" : NameOf(code);
 }
 
 int32_t MV_LastErrorFile(MV_FileError* error) {
   // This function does without Guard, which would overwrite the error.
   if (error == nullptr || error->struct_size != sizeof(MV_FileError)) return MV_ERR_VALUE;
-  const multiverso::FileFault& file = multiverso::c_api::LastFile();
+  const FileFault& file = LastFile();
   error->error_number = file.error_number;
   error->reserved = 0;
   error->position = file.position;
@@ -93,7 +90,7 @@ int32_t MV_LastErrorFile(MV_FileError* error) {
 
 int32_t MV_LastErrorPeer(MV_PeerError* error) {
   if (error == nullptr || error->struct_size != sizeof(MV_PeerError)) return MV_ERR_VALUE;
-  const multiverso::PeerFault& peer = multiverso::c_api::LastPeer();
+  const PeerFault& peer = LastPeer();
   const auto text = [&peer](const std::string& known) {
     return peer.rank < 0 || known.empty() ? nullptr : known.c_str();
   };
@@ -107,15 +104,15 @@ int32_t MV_LastErrorPeer(MV_PeerError* error) {
   return MV_OK;
 }
 
-const char* MV_LastError(void) { return multiverso::c_api::LastError(); }
+const char* MV_LastError(void) { return LastError(); }
 
 int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument) {
-  multiverso::c_api::SetInterrupt(check, argument);
+  SetInterrupt(check, argument);
   return MV_OK;
 }
 
 int32_t MV_SetDefaultInterrupt(MV_InterruptCheck check, void* argument) {
-  return Guard([&] { return multiverso::c_api::SetDefaultInterrupt(check, argument); });
+  return Guard([&] { return SetDefaultInterrupt(check, argument); });
 }
 
 const char* MV_CheckLuaHook(void* argument) {
@@ -125,13 +122,11 @@ const char* MV_CheckLuaHook(void* argument) {
 }
 
 int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
-  return Guard([&]() -> Status {
-    if (call == nullptr) return Status(Code::kValue, "MV_ExitDeadlineBegin: received null");
+  return Guard(NotNull(__func__, call), [&]() -> Status {
     if (timeout_ms < 1 && timeout_ms != MV_NO_LIMIT) {
       return Status(
           Code::kValue,
-          multiverso::StrCat("timeout_ms: expected 1 or more, or -1 for no limit, received ",
-                             timeout_ms));
+          StrCat("timeout_ms: expected 1 or more, or -1 for no limit, received ", timeout_ms));
     }
     auto begun = std::make_unique<ExitDeadline>(call, LimitOf(timeout_ms));
     ExitDeadline* none = nullptr;
@@ -144,7 +139,7 @@ int32_t MV_ExitDeadlineBegin(const char* call, int64_t timeout_ms) {
 }
 
 int32_t MV_ExitMeet(int64_t timeout_ms) {
-  return Guard([&] { return multiverso::MpiCommunicator::MeetAtExit(LimitOf(timeout_ms)); });
+  return Guard([&] { return MpiCommunicator::MeetAtExit(LimitOf(timeout_ms)); });
 }
 
 int32_t MV_ExitDeadlineEnd(void) {

@@ -2,7 +2,6 @@
 // to these ranks and to other processes (`multiverso top`).
 #include "c_api/guard.h"
 #include "c_api/registry.h"
-#include "c_api/write_text.h"
 #include "multiverso/c_api.h"
 #include "node/find_sessions.h"
 

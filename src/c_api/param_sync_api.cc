@@ -23,8 +23,7 @@ struct ParamSyncEntry {
 using ParamSyncHandles = HandleTable<MV_ParamSync, ParamSyncEntry>;
 
 ParamSyncHandles& ParamSyncs() {
-  static auto* const syncs = new ParamSyncHandles("synchronization");
-  return *syncs;
+  return HandlesOf<ParamSyncHandles>("synchronization", [](ParamSyncEntry* /*entry*/) {});
 }
 
 template <class T>
@@ -47,11 +46,6 @@ void AddChange(int64_t count, T scale, const T* base, const T* current, T* befor
   }
 }
 
-Status CheckAlone(const CallGuard& guard) {
-  if (guard.Check("sync").ok()) return Status::Ok();
-  return Status(Code::kState, "another thread is at a sync of the same parameters");
-}
-
 // A sync and its table in use by one call. The guard is destroyed before `entry`, which has its
 // flag.
 struct RunningSync {
@@ -61,11 +55,15 @@ struct RunningSync {
         table(OpenTables().Using(entry ? entry->table : nullptr)),
         guard(entry ? &entry->is_running : nullptr) {}
 
-  // Checks and prepares a sync.
-  Status Begin(void* const* data, int64_t num_tensors) const {
+  Status Check() const {
     if (!entry) return ParamSyncs().Stale(handle);
     if (!table) return OpenTables().Stale(entry->table);
-    MV_RETURN_IF_NOT_OK(CheckAlone(guard));
+    if (guard.Check("sync").ok()) return Status::Ok();
+    return Status(Code::kState, "another thread is at a sync of the same parameters");
+  }
+  // Checks and prepares a sync.
+  Status Begin(void* const* data, int64_t num_tensors) const {
+    MV_RETURN_IF_NOT_OK(Check());
     return entry->sync->Begin(*table->table, data, num_tensors);
   }
 
@@ -76,11 +74,6 @@ struct RunningSync {
 };
 
 }  // namespace
-
-void ForgetParamSyncs() {
-  ParamSyncs().Forget([](ParamSyncEntry*) {});
-}
-
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
@@ -88,8 +81,7 @@ using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                            const void* values, MV_ParamSync* sync) {
-  return OpenTables().With(table, [&](TableEntry* used) -> Status {
-    if (sync == nullptr) return Status(Code::kValue, "MV_ParamSyncCreate: received null");
+  return OpenTables().With(table, NotNull(__func__, sync), [&](TableEntry* used) {
     auto entry = std::make_unique<ParamSyncEntry>();
     entry->table = table;
     const Status made =
@@ -99,12 +91,10 @@ int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_te
 }
 
 int32_t MV_ParamSyncSetScale(MV_ParamSync sync, double scale) {
-  return ParamSyncs().With(sync, [&](ParamSyncEntry* entry) -> Status {
-    const TableUse use = OpenTables().Using(entry->table);
-    if (!use) return OpenTables().Stale(entry->table);
-    const CallGuard guard(&entry->is_running);
-    MV_RETURN_IF_NOT_OK(CheckAlone(guard));
-    return entry->sync->SetScale(*use->table, scale);
+  return Guard([&]() -> Status {
+    const RunningSync running(sync);
+    MV_RETURN_IF_NOT_OK(running.Check());
+    return running.entry->sync->SetScale(*running.table->table, scale);
   });
 }
 
@@ -122,8 +112,7 @@ int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_ten
 
 int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_tensors,
                           MV_Future* future) {
-  return Guard([&]() -> Status {
-    if (future == nullptr) return Status(Code::kValue, "MV_ParamSyncStart: received null");
+  return Guard(NotNull(__func__, future), [&]() -> Status {
     const auto running = std::make_shared<RunningSync>(sync);
     MV_RETURN_IF_NOT_OK(running->Begin(tensors, num_tensors));
     Table* const table = running->table->table;

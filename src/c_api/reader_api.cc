@@ -8,7 +8,6 @@
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
-#include "c_api/write_text.h"
 #include "multiverso/c_api.h"
 #include "reader/job_reader.h"
 #include "shard/half.h"
@@ -22,16 +21,10 @@ constexpr auto kReadTimeout = std::chrono::seconds(30);
 using ReaderHandles = HandleTable<MV_Reader, JobReader>;
 
 ReaderHandles& Readers() {
-  static auto* const readers = new ReaderHandles("reader");
-  return *readers;
+  return HandlesOf<ReaderHandles>("reader", [](JobReader* reader) { reader->ForgetInChild(); });
 }
 
 }  // namespace
-
-void ForgetReaders() {
-  Readers().Forget([](JobReader* reader) { reader->ForgetInChild(); });
-}
-
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
@@ -56,36 +49,31 @@ int32_t MV_ReaderDescribe(MV_Reader reader, char* json, int64_t room, int64_t* l
 
 int32_t MV_ReaderRun(MV_Reader reader, int64_t table, int64_t version, const char* operation,
                      const int64_t* row_ids, int64_t num_ids, void* out, int64_t count) {
-  return Readers().With(reader, [&](JobReader* used) -> Status {
+  return Readers().With(reader, [&](JobReader* used, Interrupt* interrupt) -> Status {
     MV_ASSIGN_OR_RETURN(const RequestKind kind, KindOf(operation));
     if (version < 0 || num_ids < 0 || (out == nullptr && count > 0) ||
         (row_ids == nullptr && num_ids > 0)) {
       return Status(Code::kValue, "MV_ReaderRun: expected a version, row ids and a buffer");
     }
-    const Instant deadline = Clock::now() + kReadTimeout;
-    return RunCall([&](Interrupt* interrupt) {
-      return used->Run(table, static_cast<uint64_t>(version),
-                       Request::Of(kind, row_ids, num_ids, nullptr, out), count,
-                       WaitLimit::Until(deadline, interrupt));
-    });
+    return used->Run(table, static_cast<uint64_t>(version),
+                     Request::Of(kind, row_ids, num_ids, nullptr, out), count,
+                     WaitLimit::Until(Clock::now() + kReadTimeout, interrupt));
   });
 }
 
 int32_t MV_ReaderWait(MV_Reader reader, int64_t version, int64_t timeout_ms, int64_t* published,
                       int64_t* step) {
-  return Readers().With(reader, [&](JobReader* used) -> Status {
+  return Readers().With(reader, [&](JobReader* used, Interrupt* interrupt) -> Status {
     if (published == nullptr || step == nullptr || version < 0 ||
         (timeout_ms < 0 && timeout_ms != MV_NO_LIMIT)) {
       return Status(Code::kValue, "MV_ReaderWait: expected a version, a timeout and results");
     }
     const Instant deadline = Clock::now() + LimitOf(timeout_ms);
-    return RunCall([&](Interrupt* interrupt) {
-      uint64_t last = 0;
-      const Status status = used->Wait(static_cast<uint64_t>(version), &last, step,
-                                       WaitLimit::Until(deadline, interrupt));
-      *published = static_cast<int64_t>(last);
-      return status;
-    });
+    uint64_t last = 0;
+    const Status status = used->Wait(static_cast<uint64_t>(version), &last, step,
+                                     WaitLimit::Until(deadline, interrupt));
+    *published = static_cast<int64_t>(last);
+    return status;
   });
 }
 
@@ -113,13 +101,10 @@ int32_t MV_ReaderCompare(MV_Reader reader, int64_t table, int64_t version, int32
 }
 
 int32_t MV_ReaderPin(MV_Reader reader, int64_t version) {
-  return Readers().With(reader, [&](JobReader* used) -> Status {
+  return Readers().With(reader, [&](JobReader* used, Interrupt* interrupt) {
     if (version < 1) return Status(Code::kValue, "MV_ReaderPin: expected a version");
-    const Instant deadline = Clock::now() + kReadTimeout;
-    return RunCall([&](Interrupt* interrupt) {
-      return used->pins()->Pin(static_cast<uint64_t>(version),
-                               WaitLimit::Until(deadline, interrupt));
-    });
+    return used->pins()->Pin(static_cast<uint64_t>(version),
+                             WaitLimit::Until(Clock::now() + kReadTimeout, interrupt));
   });
 }
 

@@ -18,21 +18,13 @@ namespace {
 std::atomic<int32_t> num_open_sessions{0};
 std::atomic<bool> was_forked{false};
 std::atomic<bool> has_lost_ranks{false};
+std::atomic<AnyHandles*> kinds{nullptr};
 
 void AfterForkInChild() {
   ReleaseHeldRank();
   ForgetAskingThread();
   if (num_open_sessions.load() != 0) was_forked.store(true);
-  OpenTables().Forget([](TableEntry* entry) { entry->table->here()->ForgetInChild(); });
-  // This also closes the descriptor of the control segment, because the marks of the parent's ranks
-  // must end with the parent (MarkPresent).
-  OpenSessions().Forget(
-      [](SessionEntry* entry) { entry->session->context()->memory()->ForgetInChild(); });
-  ForgetParamSyncs();
-  ForgetMemories();  // Arrays may have outlived their session.
-  ForgetReaders();
-  ForgetFutures();
-  ForgetCheckpoints();
+  AnyHandles::ForgetAllInChild();
 }
 
 std::vector<MV_Table> TablesOf(const SessionEntry* owner) {
@@ -59,7 +51,7 @@ Status CloseTable(SessionEntry* owner, MV_Table table, Instant deadline) {
 // Leaves all sessions without destroying them, since other threads may be in a call.
 void LeaveSessions() {
   for (const MV_Session handle : OpenSessions().OpenHandles()) {
-    const SessionHandles::Use use = OpenSessions().Using(handle);
+    const SessionUse use = OpenSessions().Using(handle);
     if (!use) continue;
     LeaveSession(use.get(), "its program ended without closing the session");
     RecordLosses(*use.get());
@@ -68,14 +60,26 @@ void LeaveSessions() {
 
 }  // namespace
 
+void AnyHandles::Register() {
+  next_ = kinds.load();
+  while (!kinds.compare_exchange_weak(next_, this)) {
+  }
+}
+
+void AnyHandles::ForgetAllInChild() {
+  for (AnyHandles* kind = kinds.load(); kind != nullptr; kind = kind->next_) kind->ForgetInChild();
+}
+
 SessionHandles& OpenSessions() {
-  static auto* const sessions = new SessionHandles("session");
-  return *sessions;
+  // This also closes the descriptor of the control segment, because the marks of the parent's ranks
+  // must end with the parent (MarkPresent).
+  return HandlesOf<SessionHandles>(
+      "session", [](SessionEntry* entry) { entry->session->context()->memory()->ForgetInChild(); });
 }
 
 TableHandles& OpenTables() {
-  static auto* const tables = new TableHandles("table");
-  return *tables;
+  return HandlesOf<TableHandles>("table",
+                                 [](TableEntry* entry) { entry->table->here()->ForgetInChild(); });
 }
 
 Status WatchForks() {
@@ -187,12 +191,11 @@ Status OpenHandle(SessionEntry* owner, std::shared_ptr<Table> table, MV_Table* h
 Status CloseHandle(MV_Table table) {
   MV_Session owner_handle = nullptr;
   {
-    const TableUse use = OpenTables().Using(table);
-    if (!use) return OpenTables().Stale(table);
+    MV_ASSIGN_OR_RETURN(const TableUse use, OpenTables().UsingOpen(table));
     owner_handle = use->owner->handle;
   }
   // The session stays in use until this function returns, since another thread may be closing it.
-  const SessionHandles::Use owner = OpenSessions().Using(owner_handle);
+  const SessionUse owner = OpenSessions().Using(owner_handle);
   if (!owner) return OpenTables().Stale(table);
   return CloseTable(owner.get(), table, owner->session->NextDeadline());
 }
@@ -201,8 +204,7 @@ Status CloseHandle(MV_Session session) {
   std::vector<MV_Table> tables;
   Instant deadline;
   {
-    const SessionHandles::Use use = OpenSessions().Using(session);
-    if (!use) return OpenSessions().Stale(session);
+    MV_ASSIGN_OR_RETURN(const SessionUse use, OpenSessions().UsingOpen(session));
     deadline = use->session->NextDeadline();
     tables = TablesOf(use.get());
   }

@@ -40,22 +40,13 @@ struct TableEntry {
 
 using SessionHandles = HandleTable<MV_Session, SessionEntry>;
 using TableHandles = HandleTable<MV_Table, TableEntry>;
+using SessionUse = SessionHandles::Use;
 using TableUse = TableHandles::Use;
 SessionHandles& OpenSessions();
 TableHandles& OpenTables();
 
 // Keeps memory mapped until MV_MemoryRelease.
 Status KeepMemory(std::shared_ptr<Segment> memory, MV_Memory* handle);
-
-// Called in a forked child; each is defined beside its handles, which it makes stale. The objects
-// are not destroyed, because that would unmap memory that the child may use for something else.
-void ForgetMemories();
-void ForgetParamSyncs();
-void ForgetReaders();
-void ForgetFutures();
-// The files of a checkpoint can be read in the child, too, unless a thread of the parent, which the
-// child does not have, was reading them.
-void ForgetCheckpoints();
 
 // Wait for the background calls of a table, or of all tables of the session, and return their first
 // failure that has not been reported.

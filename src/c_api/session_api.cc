@@ -140,8 +140,7 @@ int32_t MV_ClaimRank(int32_t opens, int32_t* launchers) {
 }
 
 int32_t MV_SessionOptionsInit(MV_SessionOptions* options) {
-  return Guard([&] {
-    if (options == nullptr) return Status(Code::kValue, "MV_SessionOptionsInit: received null");
+  return Guard(NotNull(__func__, options), [&] {
     *options = MV_SessionOptions{};
     options->struct_size = sizeof(MV_SessionOptions);
     options->timeout_ms = kDefaultTimeoutMs;
@@ -221,13 +220,11 @@ int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t
 int32_t MV_HasLostRanks(void) { return HasLostRanks() ? 1 : 0; }
 
 int32_t MV_SessionFinish(MV_Session session) {
-  return OpenSessions().With(session, [&](SessionEntry* entry) {
-    return RunCall([&](Interrupt* interrupt) -> Status {
-      // An add in the background would otherwise come after the last round.
-      MV_RETURN_IF_NOT_OK(FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt)));
-      entry->session->Finish();
-      return Status::Ok();
-    });
+  return OpenSessions().With(session, [&](SessionEntry* entry, Interrupt* interrupt) -> Status {
+    // An add in the background would otherwise come after the last round.
+    MV_RETURN_IF_NOT_OK(FlushTables(entry, WaitLimit::Until(Instant::max(), interrupt)));
+    entry->session->Finish();
+    return Status::Ok();
   });
 }
 
@@ -274,8 +271,7 @@ int32_t MV_SessionClose(MV_Session session) {
     Status failure;
     Status status;
     {
-      const SessionHandles::Use use = OpenSessions().Using(session);
-      if (!use) return OpenSessions().Stale(session);
+      MV_ASSIGN_OR_RETURN(const SessionUse use, OpenSessions().UsingOpen(session));
       // An earlier call may have closed the session, but not its handle.
       if (!use->is_closed.load()) {
         CallGuard guard(&use->in_collective_call);
@@ -305,8 +301,7 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
     {
-      const SessionHandles::Use use = OpenSessions().Using(session);
-      if (!use) return OpenSessions().Stale(session);
+      MV_ASSIGN_OR_RETURN(const SessionUse use, OpenSessions().UsingOpen(session));
       LeaveSession(use.get(), reason == nullptr ? "left" : reason);
       // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
       RecordLosses(*use.get());

@@ -1,6 +1,10 @@
-// The part of the C API that describes and frees tables, and runs operations on them.
+// The part of the C API that describes and frees tables, runs operations on them, and keeps their
+// memory mapped.
 #include <cstring>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -8,10 +12,23 @@
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
+#include "memory/segment.h"
 #include "multiverso/c_api.h"
+#include "table/collective_get.h"
 
 namespace multiverso::c_api {
 namespace {
+
+struct MemoryEntry {
+  std::shared_ptr<Segment> memory;
+};
+
+using MemoryHandles = HandleTable<MV_Memory, MemoryEntry>;
+
+MemoryHandles& Memories() {
+  return HandlesOf<MemoryHandles>("memory",
+                                  [](MemoryEntry* entry) { entry->memory->ForgetInChild(); });
+}
 
 Status CheckFlags(RequestKind kind, int32_t flags) {
   const bool is_flag =
@@ -36,6 +53,18 @@ int32_t RunWithoutData(MV_Table handle, RequestKind kind, Pointed* result, const
       return body(table, progress, limit);
     });
   });
+}
+
+// Makes a collective get, which Table::Check has accepted.
+Status RunCollectiveGet(TableEntry* entry, const Request& get, int64_t count) {
+  MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
+  const CallGuard guard(&entry->owner->in_collective_call);
+  MV_RETURN_IF_NOT_OK(guard.Check("session"));
+  return RunWaiting(*entry, NameOf(get.kind), RecordCollectiveGet(*entry->table, count),
+                    /*is_collective=*/true, [&](WaitLimit limit) -> Status {
+                      MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
+                      return CollectiveGet(entry->table, get, limit);
+                    });
 }
 
 // Runs a request whose delta or result has `count` elements in the caller's memory, or, with a
@@ -84,6 +113,22 @@ int32_t RunPart(MV_Table handle, RequestKind kind, const TablePart& part, const 
 
 }  // namespace
 
+Result<RequestKind> KindOf(const char* operation) {
+  const std::string_view wanted = operation == nullptr ? "null" : operation;
+  for (const RequestTraits& traits : kRequestTraits) {
+    if (traits.operation != nullptr && wanted == traits.operation) return traits.kind;
+  }
+  std::string names;
+  for (const RequestTraits& traits : kRequestTraits) {
+    if (traits.operation != nullptr) names += StrCat(traits.operation, ", ");
+  }
+  return Status(Code::kValue, StrCat("operation: expected one of ", names, "received ", wanted));
+}
+
+Status KeepMemory(std::shared_ptr<Segment> memory, MV_Memory* handle) {
+  return Memories().Open(std::make_unique<MemoryEntry>(MemoryEntry{std::move(memory)}), handle);
+}
+
 }  // namespace multiverso::c_api
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
@@ -108,8 +153,7 @@ int32_t MV_TableDescribe(MV_Table handle, MV_TableDescription* description) {
 }
 
 int32_t MV_TableKeyCounts(MV_Table handle, int64_t* counts) {
-  return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
-    if (counts == nullptr) return Status(Code::kValue, "MV_TableKeyCounts: received null");
+  return OpenTables().With(handle, NotNull(__func__, counts), [&](TableEntry* entry) -> Status {
     constexpr RequestKind kKind = RequestKind::kCountsOfRows;
     Table* const table = entry->table;
     MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, counts), 0));
@@ -164,6 +208,20 @@ int32_t MV_TableView(MV_Table handle, const void** values) {
                         });
 }
 
+int32_t MV_TableMemory(MV_Table table, const void** memory) {
+  return OpenTables().With(table, NotNull(__func__, memory), [&](TableEntry* entry) {
+    return entry->table->Memory().StoreIn(memory);
+  });
+}
+
+int32_t MV_TableKeepMemory(MV_Table table, MV_Memory* memory) {
+  return OpenTables().With(table, NotNull(__func__, memory), [&](TableEntry* entry) {
+    return KeepMemory(entry->table->here()->segment(), memory);
+  });
+}
+
+int32_t MV_MemoryRelease(MV_Memory memory) { return Memories().Release(memory); }
+
 int32_t MV_TableGetRows(MV_Table handle, const int64_t* row_ids, int64_t num_ids, void* out,
                         int64_t count, int32_t flags) {
   return RunRequest(handle, Request::GetRows(row_ids, num_ids, out), count, flags);
@@ -200,19 +258,16 @@ int32_t MV_TableCompareSwap(MV_Table handle, int64_t row, int64_t col, const voi
 
 int32_t MV_TableListChanges(MV_Table handle, int64_t since, int64_t* ranges, int64_t* num_ranges,
                             int64_t* version) {
-  return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
+  const NotNull needed(__func__, ranges, num_ranges, version);
+  return OpenTables().With(handle, needed, [&](TableEntry* entry) -> Status {
     Table* const table = entry->table;
-    if (ranges == nullptr || num_ranges == nullptr || version == nullptr) {
-      return Status(Code::kValue, "MV_TableListChanges: received null");
-    }
     if (table->spec().is_hash()) {
       return Status(Code::kValue,
                     StrCat(table->Where("get_changed"), ": ", table->spec().Describe(),
                            " does not have this operation"));
     }
     constexpr RequestKind kKind = RequestKind::kVersionsOfRows;
-    int64_t no_versions = 0;
-    MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, &no_versions), 0));
+    MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, ranges), 0));
     return RunTableCall(entry, kKind, 0, [&](Progress*, const WaitLimit& limit) -> Status {
       std::vector<RowRange> rows;
       MV_ASSIGN_OR_RETURN(const int64_t listed, table->ListChanges(since, &rows, limit));

@@ -46,9 +46,6 @@ inline Status Drain(const TableEntry& entry, WaitLimit* limit) {
   return Status::Ok();
 }
 
-// Makes a collective get, which Table::Check has accepted.
-Status RunCollectiveGet(TableEntry* entry, const Request& get, int64_t count);
-
 // Runs `body`, a Status(Progress*, const WaitLimit&), which makes a call of kind `kind` that
 // Table::Check has accepted. A call that need not wait reads no clock and allocates no memory. No
 // other worker waits for a peek (Request::is_peek).

@@ -57,8 +57,7 @@ using namespace multiverso;         // NOLINT: this file is the C++ side of exte
 using namespace multiverso::c_api;  // NOLINT
 
 int32_t MV_TableOptionsInit(MV_TableOptions* options) {
-  return Guard([&] {
-    if (options == nullptr) return Status(Code::kValue, "MV_TableOptionsInit: received null");
+  return Guard(NotNull(__func__, options), [&] {
     *options = MV_TableOptions{};
     options->struct_size = sizeof(MV_TableOptions);
     options->num_col = 1;
@@ -80,8 +79,7 @@ int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
 }
 
 int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Table* table) {
-  return Guard([&]() -> Status {
-    if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
+  return Guard(NotNull(__func__, table), [&]() -> Status {
     MV_ASSIGN_OR_RETURN(const TableSpec spec, SpecOf(options));
     const std::string folder = options->backing == nullptr ? "" : options->backing;
     if (!folder.empty()) MV_RETURN_IF_NOT_OK(CheckPath(options->backing, "backing"));

@@ -71,6 +71,4 @@ Status CheckNotInInterrupt() {
                 "abort it (MV_SetInterrupt): return from the function first");
 }
 
-Interrupt InterruptOfThisThread() { return Interrupt(&AskThisThread); }
-
 }  // namespace multiverso::c_api

@@ -27,14 +27,12 @@ Status CheckNotInInterrupt();
 
 // Asks the function of this thread, or the default one, and returns its reason to abort, if any.
 std::optional<std::string> AskThisThread();
-// Returns the interrupt of a call that this thread makes.
-Interrupt InterruptOfThisThread();
 
 // Runs `body`, a Status(Interrupt*). If the caller aborts the call, the reason is the result.
 template <class Body>
 Status RunCall(const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
-  Interrupt interrupt = InterruptOfThisThread();
+  Interrupt interrupt(&AskThisThread);
   const Status status = body(&interrupt);
   return interrupt.ResultOf(status);
 }

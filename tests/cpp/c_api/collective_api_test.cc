@@ -89,13 +89,6 @@ TEST_F(CollectiveApi, RejectsInvalidArguments) {
   }
 }
 
-TEST_F(CollectiveApi, RejectsNullAndHandlesThatAreNotOpen) {
-  Floats array(3, 1);
-  Collective call(MV_CALL_AGGREGATE, {}, {&array});
-  EXPECT_EQ(MV_SessionRun(session_, nullptr), MV_ERR_VALUE);
-  EXPECT_EQ(MV_SessionRun(nullptr, call.get()), MV_ERR_HANDLE);
-}
-
 TEST(CollectiveCalls, OfEveryKindUseTheResultsOfTheCallsBefore) {
   RunApiJob(2, kPatience, [](MV_Session session, int me) {
     Floats sum = {1, static_cast<float>(me)};

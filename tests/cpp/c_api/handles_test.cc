@@ -27,6 +27,11 @@ struct Opaque;
 using Handle = Opaque*;
 using Numbers = HandleTable<Handle, int>;
 
+std::vector<int>& Forgotten() {
+  static auto* const numbers = new std::vector<int>;
+  return *numbers;
+}
+
 Handle Altered(Handle handle, uintptr_t number) {
   return reinterpret_cast<Handle>(reinterpret_cast<uintptr_t>(handle) + number);
 }
@@ -35,7 +40,8 @@ class Handles : public ::testing::Test {
  protected:
   // All tests share this table, since a table never frees its slots.
   static Numbers& OnlyTable() {
-    static auto* const table = new Numbers("number");
+    static auto* const table =
+        new Numbers("number", [](int* number) { Forgotten().push_back(*number); });
     return *table;
   }
 
@@ -150,13 +156,13 @@ TEST_F(Handles, UseCanBeMoved) {
   EXPECT_EQ(Close(first, Clock::now()), 1);
 }
 
-TEST_F(Handles, ForgetMakesAllStaleAndFreesTheirSlots) {
+TEST_F(Handles, AreStaleInAChildWhichCanReuseTheirSlots) {
   const Handle first = Open(1);
   const Handle second = Open(2);
-  std::vector<int> visited;
-  table_.Forget([&](const int* object) { visited.push_back(*object); });
+  Forgotten().clear();
+  table_.ForgetInChild();
   for (const int number : {1, 2}) {
-    EXPECT_TRUE(std::count(visited.begin(), visited.end(), number) > 0);
+    EXPECT_TRUE(std::count(Forgotten().begin(), Forgotten().end(), number) > 0);
   }
   EXPECT_EQ(Get(first), -1);
   EXPECT_EQ(Get(second), -1);
@@ -169,7 +175,7 @@ TEST_F(Handles, ForgetMakesAllStaleAndFreesTheirSlots) {
   EXPECT_TRUE(IsError(table_.Stale(nullptr), Code::kHandle));
 }
 
-TEST_F(Handles, BeingClosedAreVisitedByForget) {
+TEST_F(Handles, BeingClosedAreForgottenInAChild) {
   const Handle first = Open(1000);
   auto use = std::make_unique<Numbers::Use>(table_.Using(first));
   OnThreads(2, [&](int me) {
@@ -179,28 +185,31 @@ TEST_F(Handles, BeingClosedAreVisitedByForget) {
     }
     EXPECT_TRUE(Eventually([&] { return Get(first) == -1; }));
     Child child([&] {
-      bool is_visited = false;
-      table_.Forget([&](const int* object) { is_visited = is_visited || *object == 1000; });
-      return is_visited && table_.Stale(first).code() == Code::kForked ? 0 : 1;
+      table_.ForgetInChild();
+      const bool is_forgotten = std::count(Forgotten().begin(), Forgotten().end(), 1000) > 0;
+      return is_forgotten && table_.Stale(first).code() == Code::kForked ? 0 : 1;
     });
     EXPECT_EQ(child.Wait(), 0);
     use.reset();
   });
 }
 
-TEST_F(Handles, ForgetUsedLeavesTheOthersOpen) {
-  const Handle first = Open(1);
-  const Handle second = Open(2);
-  const Numbers::Use use = table_.Using(first);
-  table_.ForgetUsed();
-  EXPECT_EQ(Get(first), -1);
-  EXPECT_EQ(Close(second, Clock::now()), 2);
+TEST(HandlesOfObjectsForChildren, AreStaleThereIfTheyWereUsed) {
+  static auto* const table = new Numbers("number", nullptr);
+  Handle first = nullptr;
+  Handle second = nullptr;
+  ASSERT_TRUE(IsOk(table->Open(std::make_unique<int>(1), &first)));
+  ASSERT_TRUE(IsOk(table->Open(std::make_unique<int>(2), &second)));
+  const Numbers::Use use = table->Using(first);
+  table->ForgetInChild();
+  EXPECT_FALSE(table->Using(first));
+  EXPECT_TRUE(IsOk(table->Close(second, Clock::now()).status()));
 }
 
 TEST_F(Handles, DoNotReuseASlotThatAThreadOfTheParentUsed) {
   const Handle first = Open(1);
   const Numbers::Use use = table_.Using(first);
-  table_.Forget([](int*) {});
+  table_.ForgetInChild();
   const Handle second = Open(2);
   // Otherwise Close would wait for a thread that the child does not have.
   EXPECT_EQ(Close(second, Clock::now()), 2);

@@ -1,4 +1,5 @@
-// A forked child cannot use the sessions of its parent, and the child's attempts do no harm there.
+// No function accepts a handle that is not open. A forked child cannot use the sessions of its
+// parent, and the child's attempts do no harm there.
 #include "c_api/registry.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "multiverso/c_api.h"
@@ -14,28 +16,106 @@
 namespace multiverso::testing {
 namespace {
 
-// Returns the number of the first call that did not fail as it should, or 0.
-int TryEverything(MV_Session session, MV_Table table) {
-  float data[3] = {};
-  const int64_t id = 0;
-  MV_SessionDescription description{};
-  description.struct_size = sizeof(description);
+template <class T, class = void>
+constexpr bool kIsStruct = false;
+template <class T>
+constexpr bool kIsStruct<T, std::void_t<decltype(T::struct_size)>> = true;
+
+// Returns zero, or if `has_room`, the pointers that a call needs: to zeros, or to a text.
+template <class T>
+T ArgumentOf(bool has_room) {
+  if constexpr (!std::is_pointer_v<T>) {
+    return T{};
+  } else if constexpr (std::is_same_v<T, const char*>) {
+    return has_room ? "get" : nullptr;
+  } else if constexpr (std::is_void_v<std::remove_pointer_t<T>>) {
+    return ArgumentOf<double*>(has_room);
+  } else {
+    static std::remove_const_t<std::remove_pointer_t<T>> zeros{};
+    if constexpr (kIsStruct<decltype(zeros)>) zeros.struct_size = sizeof(zeros);
+    return has_room ? &zeros : nullptr;
+  }
+}
+
+template <class Handle, class... Argument>
+int32_t Call(int32_t (*function)(Handle, Argument...), Handle handle, bool has_room) {
+  return function(handle, ArgumentOf<Argument>(has_room)...);
+}
+
+// Calls functions with the handle. Returns the place of the first that does not return `expected`,
+// or 0.
+template <class Handle, class... Function>
+int FirstOther(int32_t expected, bool has_room, Handle handle, Function... functions) {
+  int place = 0;
+  return (... && (++place, Call(functions, handle, has_room) == expected)) ? 0 : place;
+}
+
+// Tries the functions that need a pointer besides the handle.
+int TryNeedy(MV_Session session, int32_t expected, bool has_room = false) {
+  return FirstOther(expected, has_room, session, MV_SessionDescribe, MV_SessionLost, MV_SessionRun,
+                    MV_SessionLeaving, MV_SessionAgreeToLeave, MV_SessionPublish, MV_SessionStats,
+                    MV_SessionLoad, MV_TableCreate);
+}
+int TryNeedy(MV_Table table, int32_t expected, bool has_room = false) {
+  return FirstOther(expected, has_room, table, MV_TableDescribe, MV_TableRun, MV_TableStart,
+                    MV_TableGet, MV_TableAdd, MV_TableAddGet, MV_TableDeltaBuffer, MV_TableView,
+                    MV_TableMemory, MV_TableKeepMemory, MV_TableFetchAdd, MV_TableCompareSwap,
+                    MV_TableKeyCounts, MV_TableListChanges, MV_TableSave, MV_TableLoad,
+                    MV_ParamSyncCreate);
+}
+
+// Tries all functions with handles that are not open. Returns 0 if they return `expected`.
+int TryEverything(MV_Session session, MV_Table table, int32_t expected) {
+  const auto first_other = [&](auto handle, auto... functions) {
+    return FirstOther(expected, true, handle, functions...);
+  };
+  const int places[] = {
+      TryNeedy(session, expected, true),
+      first_other(session, MV_SessionBarrier, MV_SessionAggregate, MV_SessionFinish,
+                  MV_SessionSaveWait, MV_SessionFlush, MV_SessionClose, MV_SessionLeave),
+      TryNeedy(table, expected, true),
+      first_other(table, MV_TableFlush, MV_TableGetRows, MV_TableAddRows, MV_TableGetPart,
+                  MV_TableAddPart, MV_TableCheckHyper, MV_TableSetHyper, MV_TableFree),
+      first_other(MV_ParamSync{}, MV_ParamSyncSetScale, MV_ParamSyncRun, MV_ParamSyncStart,
+                  MV_ParamSyncFree),
+      first_other(MV_Future{}, MV_FutureWait, MV_FutureDone, MV_FutureRelease),
+      first_other(MV_Reader{}, MV_ReaderDescribe, MV_ReaderRun, MV_ReaderWait, MV_ReaderCompare,
+                  MV_ReaderPin, MV_ReaderUnpin, MV_ReaderMemory, MV_ReaderClose),
+      first_other(MV_Checkpoint{}, MV_CheckpointDescribe, MV_CheckpointDescribeTable,
+                  MV_CheckpointClocks, MV_CheckpointVerify, MV_CheckpointRead, MV_CheckpointClose),
+      first_other(MV_Memory{}, MV_MemoryRelease)};
+  for (int kind = 0; kind < 9; ++kind) {
+    if (places[kind] != 0) return 20 * kind + places[kind];
+  }
+  return 0;
+}
+
+// Tries everything in a forked child.
+int TryInChild(MV_Session session, MV_Table table) {
   const MV_SessionOptions options = SessionOptionsOf();
   MV_Session new_session = nullptr;
-  if (MV_TableGet(table, data, 3, 0) != MV_ERR_FORKED) return 1;
-  if (MV_TableAdd(table, data, 3) != MV_ERR_FORKED) return 2;
-  if (MV_TableAddGet(table, data, data, 3) != MV_ERR_FORKED) return 3;
-  if (MV_TableGetRows(table, &id, 1, data, 1, 0) != MV_ERR_FORKED) return 4;
-  if (MV_TableGet(table, data, 3, MV_COLLECTIVE) != MV_ERR_FORKED) return 5;
-  if (MV_TableSetHyper(table, 0, 1) != MV_ERR_FORKED) return 6;
-  if (MV_SessionBarrier(session) != MV_ERR_FORKED) return 7;
-  if (MV_SessionDescribe(session, &description) != MV_ERR_FORKED) return 8;
-  if (MV_TableFree(table) != MV_ERR_FORKED) return 9;
-  if (MV_SessionClose(session) != MV_ERR_FORKED) return 10;
-  if (MV_SessionLeave(session, "child") != MV_ERR_FORKED) return 11;
-  if (MV_SessionOpen(&options, &new_session) != MV_ERR_FORKED) return 12;
-  if (!LastErrorHas("forked")) return 13;
-  return 0;
+  if (MV_SessionOpen(&options, &new_session) != MV_ERR_FORKED || !LastErrorHas("forked")) return 99;
+  return TryEverything(session, table, MV_ERR_FORKED);
+}
+
+TEST_F(AloneTest, FunctionsRejectNull) {
+  EXPECT_EQ(TryNeedy(session_, MV_ERR_VALUE), 0);
+  EXPECT_EQ(TryNeedy(CreateArray(session_, 3), MV_ERR_VALUE), 0);
+}
+
+TEST_F(AloneTest, FunctionsRejectHandlesThatAreNotOpen) {
+  const MV_Session closed = OpenAlone();
+  const MV_Table closed_with_it = CreateArray(closed, 3);
+  const MV_Table freed = CreateArray(session_, 3);
+  ASSERT_EQ(MV_SessionClose(closed), MV_OK) << MV_LastError();
+  ASSERT_EQ(MV_TableFree(freed), MV_OK) << MV_LastError();
+  EXPECT_EQ(TryEverything(closed, closed_with_it, MV_ERR_HANDLE), 0);
+  EXPECT_EQ(TryEverything(nullptr, freed, MV_ERR_HANDLE), 0);
+  EXPECT_EQ(
+      TryEverything(reinterpret_cast<MV_Session>(uintptr_t{0xdeadbeef}), nullptr, MV_ERR_HANDLE),
+      0);
+  EXPECT_EQ(MV_TableGet(freed, nullptr, 0, 0), MV_ERR_HANDLE);
+  EXPECT_TRUE(LastErrorHas("this table is not open: it was closed, or its session ended"));
 }
 
 void ExpectWorking(MV_Session session, MV_Table table, float expected) {
@@ -54,7 +134,7 @@ class Fork : public AloneTest {
 TEST_F(Fork, MakesHandlesStaleInTheChildOnly) {
   ExpectWorking(session_, table_, 1);
   for (int i = 0; i < 3; ++i) {
-    Child child([&] { return TryEverything(session_, table_); });
+    Child child([&] { return TryInChild(session_, table_); });
     EXPECT_EQ(child.Wait(), 0);
   }
   ExpectWorking(session_, table_, 2);
@@ -62,7 +142,7 @@ TEST_F(Fork, MakesHandlesStaleInTheChildOnly) {
 
 TEST_F(Fork, MakesHandlesStaleInAGrandchild) {
   Child child([&] {
-    Child grandchild([&] { return TryEverything(session_, table_); });
+    Child grandchild([&] { return TryInChild(session_, table_); });
     return grandchild.Wait();
   });
   EXPECT_EQ(child.Wait(), 0);
@@ -155,7 +235,7 @@ struct ForkWhileWaiting {
   static const char* Run(void* argument) {
     auto* const test = static_cast<ForkWhileWaiting*>(argument);
     std::thread([test] {
-      Child child([test] { return TryEverything(test->session, test->table); });
+      Child child([test] { return TryInChild(test->session, test->table); });
       EXPECT_EQ(child.Wait(), 0);
     }).join();
     if (test->lock != nullptr) test->lock->Release();

@@ -49,23 +49,6 @@ class AbortsAfter {
   WhileWaiting waiting_;
 };
 
-TEST(Waiting, CallsWaitForLateRanks) {
-  RunApiJob(3, kPatience, [](MV_Session session, int rank) {
-    for (int round = 0; round < 5; ++round) {
-      // A different rank is late in each round.
-      if (rank == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      const MV_Table table = CreateArray(session, 5);
-      ASSERT_NE(table, nullptr);
-      float data[5] = {1, 1, 1, 1, 1};
-      ASSERT_EQ(MV_TableAdd(table, data, 5), MV_OK);
-      ASSERT_EQ(MV_TableGet(table, data, 5, MV_COLLECTIVE), MV_OK);
-      EXPECT_EQ(data[4], 3);
-    }
-    EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
-    EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_HANDLE);
-  });
-}
-
 TEST(Waiting, CollectiveCallBlocksCollectiveCallsOfOtherThreadsOnly) {
   std::atomic<bool> tried{false};
   RunApiJob(2, kPatience, [&](MV_Session session, int rank) {
