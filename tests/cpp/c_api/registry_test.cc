@@ -38,7 +38,8 @@ T ArgumentOf(bool has_room) {
 }
 
 template <class Handle, class... Argument>
-int32_t Call(int32_t (*function)(Handle, Argument...), Handle handle, bool has_room) {
+int32_t Call(int32_t (*function)(Handle, Argument...), Handle handle,
+             [[maybe_unused]] bool has_room) {
   return function(handle, ArgumentOf<Argument>(has_room)...);
 }
 

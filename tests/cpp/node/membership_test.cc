@@ -119,7 +119,7 @@ TEST(Membership, ContinuesWithoutLostRanksOnlyOnOneNode) {
   };
   EXPECT_TRUE(ValueOf(Join({surviving("a"), surviving("a")}, 1)).survives_losses());
   EXPECT_TRUE(IsError(CommonErrorOf({surviving("a"), surviving("a"), surviving("b")}), Code::kValue,
-                      "received \"continue\" on 2 nodes", "start the job again from a checkpoint"));
+                      "on several nodes, received 'continue'"));
 }
 
 TEST(Membership, RejectsHellosOfAnotherSize) {
