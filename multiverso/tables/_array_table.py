@@ -13,6 +13,7 @@ from multiverso.tables._background import Future
 from multiverso.tables._dense_table import DenseTable, checked_sync
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import array_shape
+from multiverso.tables._table import TableArguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,14 +89,7 @@ class ArrayTable(DenseTable):
         super().__init__(
             lambda: array_shape(size),
             init_value,
-            dtype,
-            updater,
-            name,
-            max_bytes,
-            backing,
-            numa,
-            wire,
-            dict(options),
+            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
         )
 
     @overload

@@ -20,7 +20,7 @@ from multiverso.tables._ids import as_ids
 from multiverso.tables._key_calls import KeyCalls
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import input_shapes
-from multiverso.tables._table import COLLECTIVE
+from multiverso.tables._table import COLLECTIVE, TableArguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -132,7 +132,8 @@ class HashTable(KeyCalls):
             self._initializer = initial
 
         super().__init__(
-            configure, dtype, updater, name, max_bytes, backing, numa, wire, dict(options)
+            configure,
+            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
         )
         self._fresh_gets = FreshGets()
 

@@ -19,6 +19,7 @@ from multiverso.tables._ids import as_ids
 from multiverso.tables._options import document_options
 from multiverso.tables._parts import require_no_row_ids
 from multiverso.tables._shaped_table import input_shapes, matrix_shape
+from multiverso.tables._table import TableArguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -77,14 +78,7 @@ class MatrixTable(DenseTable):
         super().__init__(
             lambda: matrix_shape(num_row, num_col),
             init_value,
-            dtype,
-            updater,
-            name,
-            max_bytes,
-            backing,
-            numa,
-            wire,
-            dict(options),
+            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
         )
         self._fresh_gets = FreshGets()
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from multiverso import _session, initializers
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
-from multiverso.tables._table import Table
+from multiverso.tables._table import Table, TableArguments
 
 
 class ShapedTable(Table):
@@ -32,14 +32,7 @@ class ShapedTable(Table):
         self,
         checked_shape: Callable[[], tuple[int, ...]],
         init_value: object,
-        dtype: object,
-        updater: object,
-        name: object,
-        max_bytes: object,
-        backing: object,
-        numa: object,
-        wire: object,
-        options: dict[str, Any],
+        given: TableArguments,
     ) -> None:
         """Create the table together with all ranks; `checked_shape` raises for an invalid shape."""
 
@@ -51,7 +44,7 @@ class ShapedTable(Table):
             self._input_shapes = input_shapes(self._shape)
             # nan_policy="error" must scan every delta, so it disables the fast path of adds.
             self._fast_add_shape = None if self._requires_finite else self._shape
-            if init_value is None and max_bytes is not None:
+            if init_value is None and given.max_bytes is not None:
                 init_value = initializers.Zeros()
             if isinstance(init_value, initializers.Initializer):
                 initializers.set_initializer(raw, init_value, self._dtype)
@@ -62,7 +55,7 @@ class ShapedTable(Table):
                 init_value, self._dtype, self._input_shapes, session.may_be_master
             )
 
-        super().__init__(configure, dtype, updater, name, max_bytes, backing, numa, wire, options)
+        super().__init__(configure, given)
         # Arguments that ctypes need not convert in each call.
         self._handle_argument = c_void_p.from_param(self._handle.value)
         self._count_argument = c_int64.from_param(math.prod(self._shape))

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from ctypes import byref, c_int32, sizeof
 from pathlib import Path
-from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from multiverso._native.arguments import choice, integer, name as naming
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import checked
 from multiverso._native.places import StrPath
+from multiverso._session.options import SessionOptions
 from multiverso.initializers import Initializer
 from multiverso.tables._background import BackgroundCalls, Future
 from multiverso.tables._on_disk import OnDisk
@@ -41,6 +42,19 @@ _WIRE: Final = {
     "bfloat16": capi.MV_WIRE_BFLOAT16,
     "int8": capi.MV_WIRE_INT8,
 }
+
+
+class TableArguments(NamedTuple):
+    """The arguments that tables of all kinds have, as the program has passed them."""
+
+    dtype: object
+    updater: object
+    name: object
+    max_bytes: object
+    backing: object
+    numa: object
+    wire: object
+    options: dict[str, Any]
 
 
 class Table(OnDisk):
@@ -75,14 +89,7 @@ class Table(OnDisk):
     def __init__(
         self,
         configure: Callable[[capi.MV_TableOptions], NDArray[Any] | None],
-        dtype: object,
-        updater: object,
-        name: object,
-        max_bytes: object,
-        backing: object,
-        numa: object,
-        wire: object,
-        options: dict[str, Any],
+        given: TableArguments,
     ) -> None:
         """Create the table together with all ranks.
 
@@ -94,20 +101,7 @@ class Table(OnDisk):
         checked.MV_TableOptionsInit(byref(raw))
         raw.kind = self._kind
         try:
-            raw.name = None if name is None else naming(name).encode()
-            arguments = _arguments_of(type(self))  # type: ignore[arg-type]  # a type has a hash
-            self._updater = set_updater(raw, updater, options, arguments)
-            raw.dtype, self._stored_dtype, self._dtype = table_dtype(dtype)
-            self._program_rate = float(raw.hyper[capi.MV_HYPER_LEARNING_RATE])
-            self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
-            raw.max_bytes = 0 if max_bytes is None else integer(max_bytes, "max_bytes", 1)
-            raw.backing = self._begin_on_disk(backing)
-            if numa is not None:
-                raw.numa = _NUMA[choice(numa, "numa", _NUMA)]
-            if wire is not None:
-                raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
-                if raw.wire and not self._encodes_calls:
-                    supported.check("wire of calls", session.options.mode_name)
+            self._set(raw, given, session.options)
             initial = configure(raw)
         except Exception:
             _create_invalid(session, raw)
@@ -123,10 +117,29 @@ class Table(OnDisk):
             session.companions.setdefault(__name__, []).append(self._handle)
         checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
         number = self._description().id
-        self._name = name if isinstance(name, str) else f"table {number}"
+        self._name = given.name if isinstance(given.name, str) else f"table {number}"
         stacklevel, site = _caller()
         self._warn_of_equal_name(session, stacklevel, site)
         session.created[number] = weakref.ref(self), site
+
+    def _set(
+        self, raw: capi.MV_TableOptions, given: TableArguments, session: SessionOptions
+    ) -> None:
+        """Set the library's options, and this object's, to what the program has given."""
+        raw.name = None if given.name is None else naming(given.name).encode()
+        arguments = _arguments_of(type(self))  # type: ignore[arg-type]  # a type has a hash
+        self._updater = set_updater(raw, given.updater, given.options, arguments)
+        raw.dtype, self._stored_dtype, self._dtype = table_dtype(given.dtype)
+        self._program_rate = float(raw.hyper[capi.MV_HYPER_LEARNING_RATE])
+        self._requires_finite = session.requires_finite and self._dtype.kind == "f"
+        raw.max_bytes = 0 if given.max_bytes is None else integer(given.max_bytes, "max_bytes", 1)
+        raw.backing = self._begin_on_disk(given.backing)
+        if given.numa is not None:
+            raw.numa = _NUMA[choice(given.numa, "numa", _NUMA)]
+        if given.wire is not None:
+            raw.wire = _WIRE[choice(given.wire, "wire", _WIRE)]
+            if raw.wire and not self._encodes_calls:
+                supported.check("wire of calls", session.mode_name)
 
     def _warn_of_equal_name(self, session: _session.Session, stacklevel: int, site: str) -> None:
         """Warn if a checkpoint could give this table the values of another one of the session.

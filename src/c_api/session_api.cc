@@ -44,27 +44,43 @@ std::chrono::milliseconds StartTimeoutOf(const MV_SessionOptions& options) {
   return LimitOf(is_default ? kDefaultStartTimeoutMs : options.timeout_ms);
 }
 
+// An option that is one of a few numbers.
+struct NumberedOption {
+  const char* name;
+  int32_t MV_SessionOptions::* value;
+  int32_t first;
+  int32_t last;
+  const char* expected;
+};
+
+constexpr NumberedOption kNumberedOptions[] = {
+    {"mode", &MV_SessionOptions::mode, MV_MODE_ASYNC, MV_MODE_STALE,
+     "0 (async), 1 (sync) or 2 (stale)"},
+    {"role", &MV_SessionOptions::role, MV_ROLE_ALL, MV_ROLE_SERVER,
+     "0 (all), 1 (worker) or 2 (server)"},
+    {"on_loss", &MV_SessionOptions::on_loss, MV_LOSS_FAILS, MV_LOSS_CONTINUES,
+     "0 (fails) or 1 (continues)"},
+    {"elastic", &MV_SessionOptions::elastic, 0, 1, "0 or 1"},
+    {"max_workers", &MV_SessionOptions::max_workers, 0, INT32_MAX, "0 or more"},
+    {"on_term", &MV_SessionOptions::on_term, MV_TERM_ENDS, MV_TERM_LEAVES,
+     "0 (ends) or 1 (leaves)"},
+    {"saves_at_end", &MV_SessionOptions::saves_at_end, 0, 1, "0 or 1"},
+};
+
 Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session) {
   MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_SessionOptions"));
   if (session == nullptr) return Status(Code::kValue, "MV_SessionOpen: received null");
-  MV_RETURN_IF_NOT_OK(CheckRange("mode", options->mode, MV_MODE_ASYNC, MV_MODE_STALE,
-                                 "0 (async), 1 (sync) or 2 (stale)"));
+  for (const NumberedOption& option : kNumberedOptions) {
+    MV_RETURN_IF_NOT_OK(CheckRange(option.name, options->*option.value, option.first, option.last,
+                                   option.expected));
+  }
   if (options->mode == MV_MODE_STALE) {
     MV_RETURN_IF_NOT_OK(CheckRange("staleness", options->staleness, 1, INT64_MAX, "at least 1"));
   }
-  MV_RETURN_IF_NOT_OK(CheckRange("role", options->role, MV_ROLE_ALL, MV_ROLE_SERVER,
-                                 "0 (all), 1 (worker) or 2 (server)"));
-  MV_RETURN_IF_NOT_OK(CheckRange("on_loss", options->on_loss, MV_LOSS_FAILS, MV_LOSS_CONTINUES,
-                                 "0 (fails) or 1 (continues)"));
   if (options->name != nullptr && std::strlen(options->name) >= sizeof(AgreedOptions::name)) {
     return Status(Code::kValue, StrCat("name: expected at most ", sizeof(AgreedOptions::name) - 1,
                                        " bytes, received '", options->name, "'"));
   }
-  MV_RETURN_IF_NOT_OK(CheckRange("elastic", options->elastic, 0, 1, "0 or 1"));
-  MV_RETURN_IF_NOT_OK(CheckRange("max_workers", options->max_workers, 0, INT32_MAX, "0 or more"));
-  MV_RETURN_IF_NOT_OK(CheckRange("on_term", options->on_term, MV_TERM_ENDS, MV_TERM_LEAVES,
-                                 "0 (ends) or 1 (leaves)"));
-  MV_RETURN_IF_NOT_OK(CheckRange("saves_at_end", options->saves_at_end, 0, 1, "0 or 1"));
   if (options->join != nullptr && options->elastic == 0) {
     return Status(Code::kValue, "join: expected elastic to be 1, received 0");
   }
