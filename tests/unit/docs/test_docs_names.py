@@ -34,13 +34,13 @@ EXTRA = re.compile(r"'\.\[([\w,]+)\]'")
 
 
 def text_of(page):
-    """Return the text of a page without Lua code and without the names of Multiverso 2016.
+    """Return the text of a page without Lua code and without former names.
 
-    Those names are in the first column of the tables of migration.md.
+    Those names are in the first column of the tables of migration.md and upgrading.md.
     """
     text = page.read_text("utf-8")
     text = re.sub(r"^```lua\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    if page.name == "migration.md":
+    if page.name in ("migration.md", "upgrading.md"):
         text = "\n".join(row if cells is None else cells[1] for row, cells in rows(text))
         text = text.replace("multiverso::", "")
         text = re.sub(r"`MV_CreateTable`|MV_CreateTable", "", text)

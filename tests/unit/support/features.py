@@ -78,7 +78,7 @@ CROSSING = (
     Feature(
         "continue",
         r"survives_losses|on_loss|on_peer_lost|lost_ranks|[Uu]ndo",
-        ("src/shard/undo_log*",),
+        ("src/liveness/failure_detector*",),
     ),
     Feature(
         "publish",
@@ -124,7 +124,7 @@ OTHER = (
         "run", r"_local\b|multiverso run", ("multiverso/_local/*", "multiverso/_commands/run.py")
     ),
     Feature(
-        "doctor", r"doctor", ("multiverso/_commands/doctor.py", "multiverso/_commands/_checks.py")
+        "doctor", r"doctor", ("multiverso/_commands/doctor.py", "multiverso/_commands/_trial.py")
     ),
     Feature("info", r"\b_system_info\b|multiverso info", ("multiverso/_commands/*info.py",)),
     Feature(
