@@ -77,8 +77,7 @@ CROSSING = (
     ),
     Feature(
         "continue",
-        r"survives_losses|on_loss|on_peer_lost|lost_ranks|[Uu]ndo",
-        ("src/liveness/failure_detector*",),
+        r"survives_losses|on_loss|on_peer_lost|lost_ranks",
     ),
     Feature(
         "publish",
