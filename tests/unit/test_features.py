@@ -10,6 +10,7 @@ import unittest
 from features import (
     CROSSING,
     OTHER,
+    PLAIN,
     ROOT,
     core_functions,
     functions,
@@ -17,6 +18,8 @@ from features import (
     package_functions,
     prices,
 )
+
+from multiverso._native import supported
 
 #: The features from which a function counts as a crossroads.
 MANY = 4
@@ -49,6 +52,11 @@ class TestCrossroads(unittest.TestCase):
 
 
 class TestPrices(unittest.TestCase):
+    def test_each_feature_that_meets_others_has_a_price(self):
+        parts = [part for feature in CROSSING + OTHER for part in feature.parts]
+        names = [feature.name for feature in supported.features()]
+        self.assertEqual(sorted([*parts, *PLAIN]), sorted(names))
+
     def test_each_feature_has_words_and_files(self):
         for feature, price in zip(CROSSING + OTHER, prices(), strict=True):
             with self.subTest(feature.name):
