@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ctypes import POINTER, c_int64, cast
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,13 +18,23 @@ from multiverso.tables._table import Table
 
 _run: Final = checked.MV_TableRun
 _ROWS_PER_STRIPE: Final = 512
-#: What to use instead of calls that there are not.
-_INSTEAD: Final = {
-    "changes": "publish the table with mv.publish(to=FOLDER), and read what has changed with "
-    "changed and removed of mv.follow(FOLDER)",
-    "to_parquet": "write what items() yields with pyarrow, as the section on keys of "
-    "docs/embeddings.md shows",
-}
+
+
+class _Former:
+    """A method that there is no more; its name says what to use instead.
+
+    A class with __getattr__ could say it too, but looks up each of its other names more slowly.
+    """
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, table: object, owner: type) -> NoReturn:
+        msg = f"{owner.__name__!r} object has no attribute {self._name!r}: {self._instead}"
+        raise AttributeError(msg, name=self._name, obj=table)
 
 
 class KeyCalls(Table):
@@ -144,11 +154,12 @@ class KeyCalls(Table):
             for i in range(0, len(keys), chunk):
                 yield keys[i : i + chunk], values[i : i + chunk]
 
-    if not TYPE_CHECKING:  # A type checker would find no wrong name.
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what to use instead of a call that there is not."""
-            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in _INSTEAD:
-                msg += f": {_INSTEAD[name]}"
-            raise AttributeError(msg, name=name, obj=self)
+    if not TYPE_CHECKING:  # A type checker finds that these do not exist.
+        changes = _Former(
+            "publish the table with mv.publish(to=FOLDER), and read what has changed with changed "
+            "and removed of mv.follow(FOLDER)"
+        )
+        to_parquet = _Former(
+            "write what items() yields with pyarrow, as the section on keys of docs/embeddings.md "
+            "shows"
+        )
