@@ -105,7 +105,7 @@ CROSSING = (
     ),
     Feature(
         "publish to a folder",
-        r"PublicationWriter|publish_to|_publisher",
+        r"PublicationWriter|\bfollow\b|kPublishTo",
         ("multiverso/publishing/*",),
         ("publish to a folder",),
     ),
@@ -189,7 +189,7 @@ OTHER = (
     Feature("Theano", r"theano_ext|\btheano\b|pytensor", ("multiverso/theano_ext/*",), ()),
     Feature("Lasagne", r"lasagne", ("multiverso/lasagne_ext/*",), ()),
     Feature("learn", r"multiverso\.learn|\blearn\b", ("multiverso/learn/*",), ("learn",)),
-    Feature("Lua", r"\blua\b", ("lua/*",), ()),
+    Feature("Lua", r"\blua\b", ("lua/multiverso/*",), ()),
     Feature(
         "other systems",
         r"_WIN32|win32|Windows|__APPLE__|darwin|CanBeFound",
