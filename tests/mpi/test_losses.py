@@ -86,17 +86,6 @@ def test_survivors_continue_after_a_rank_leaves(rng, tmp_path):
     assert result.reports[(leaver + 1) % 4]["max_counts"][leaver] == ADDS // 3
 
 
-def test_sessions_on_several_nodes_do_not_continue_and_say_what_to_do():
-    nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
-    result = launch.run("losses.py", "continues_on_several_nodes", np=3, **nodes).check()
-    result.check_errors(
-        "ValueError",
-        'on_peer_lost: expected "fail" in a session on several nodes, received "continue" on 2',
-        "start the job again from a checkpoint, by the scheduler (requeue on failure) or a loop",
-        ranks=range(3),
-    )
-
-
 def share_items(np, victims, when, delay):
     """Run a job that shares items while ranks are killed; return the counts of the survivors."""
     arguments = ("shares_items", ",".join(map(str, victims)), when)

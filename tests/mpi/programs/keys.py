@@ -350,12 +350,6 @@ def keys_are_admitted_after_some_gets():
     mv.barrier()
 
 
-@case_in_rounds
-def policies_that_depend_on_timing_are_refused_in_sync_mode():
-    for options in ({"evict": "lru"}, {"admit": 2}):
-        raises(ValueError, lambda options=options: mv.HashTableHandler(2, 10, **options), "sync")
-
-
 def check_save(options, capacity):
     keys = random_keys(np.random.default_rng(SEED), 3000)
     initial = initializers.RandomNormal(seed=5)

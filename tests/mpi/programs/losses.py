@@ -69,13 +69,6 @@ def continues(folder, leaver="-1"):
     worker.report(ended=True)
 
 
-def continues_on_several_nodes():
-    """Report the error of a session that would continue, and open one that fails instead."""
-    worker.report_call(lambda: mv.init(on_peer_lost="continue"))
-    with mv.session():
-        mv.barrier()
-
-
 def shares_items(victims, when):
     """Do the items of a `Work`; the victims stop with an item, or are killed at random."""
     mv.init(on_peer_lost="continue")

@@ -130,15 +130,6 @@ class TestFreshGets(SessionTestCase):
             change(ones)
             np.testing.assert_array_equal(future.result(), before + 1)
 
-    def test_needs_async_mode(self):
-        mv.shutdown()
-        for mode in ({"sync": True}, {"staleness": 1}):
-            with mv.session(**mode):
-                table = mv.MatrixTableHandler(4, 2)
-                with self.assertRaisesRegex(ValueError, "fresh: expected False unless"):
-                    table.get_async(fresh=True)
-        mv.init()
-
 
 class TestErrors(SessionCleanupTestCase):
     """A worker that has finished cannot add, which the library finds only when it adds."""
