@@ -40,12 +40,6 @@ def test_several_nodes_need_mpi():
     result.check_errors("UnsupportedError", "mpirun", ranks=range(2))
 
 
-def test_second_process_with_a_rank_is_refused():
-    errors = run("two_processes_are_rank_0", 2).check_clean().errors(0, 1)
-    assert {kind for kind, _ in errors} == {"OperationTimeout", "StateError"}
-    assert any("are the same rank of a job" in message for _, message in errors)
-
-
 @needs("cloudpickle", "nbclient", "ipykernel")
 @pytest.mark.slow
 def test_notebook_spawns_ranks_and_shows_their_lines_while_they_run(tmp_path, monkeypatch):

@@ -53,13 +53,6 @@ def spans_nodes():
     worker.report_call(lambda: mv.init(timeout=5))
 
 
-def two_processes_are_rank_0():
-    """Open a session as rank 0, in all ranks."""
-    os.environ["MULTIVERSO_RANK"] = "0"
-    worker.report_call(lambda: mv.init(timeout=2))
-    worker.meet("over")
-
-
 if __name__ == "__main__":
     worker.begin()
     globals()[sys.argv[1]]()

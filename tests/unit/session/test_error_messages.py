@@ -78,11 +78,6 @@ class TestMisspelledArguments(SessionTestCase):
         self.check(ParamSync, "did you mean 'average'", arrays=weights, avrage=True)
         self.check(ParamSync, "did you mean 'sync_every'", arrays=weights, syncevery=2)
 
-    def test_an_option_of_other_updaters_names_them(self):
-        message = "'learning_rate' is an option of 'sgd', 'momentum', "
-        with self.assertRaisesRegex(TypeError, message):
-            mv.ArrayTableHandler(3, lr=0.1)
-
 
 class TestScalarsAndTuples(SessionTestCase):
     def check(self, advice, call, *arguments):

@@ -71,15 +71,6 @@ class TestOptions(SessionCleanupTestCase):
         for wrong in (1.0, "1", True, np.bool_(False)):
             self.refused(TypeError, "int", staleness=wrong)
 
-    def test_one_rank_sees_its_own_adds_in_every_mode(self):
-        for mode in ({"sync": True}, {"staleness": 0}, {"staleness": 3}):
-            with mv.session(**mode):
-                table, matrix = mv.ArrayTableHandler(2), mv.MatrixTableHandler(4, 2)
-                for count in range(1, 6):
-                    self.assertEqual(table.add_get([1, 2]).tolist(), [count, 2 * count])
-                    matrix.add([[1, 1], [2, 2]], [3, 3])
-                    self.assertEqual(matrix.get([3])[0].tolist(), [3 * count, 3 * count])
-
     def test_staleness_zero_is_sync_mode(self):
         with mv.session(staleness=0) as session:
             self.assertIs(mv.init(sync=True), session)

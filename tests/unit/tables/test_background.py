@@ -2,23 +2,12 @@
 
 import gc
 import math
-import multiprocessing
 import random
 
 import numpy as np
 from sessions import SessionCleanupTestCase, SessionTestCase
 
 import multiverso as mv
-
-
-def _use_in_child(future, table, queue):
-    outcomes = []
-    for call in (future.result, table.flush, lambda: table.add_async([1, 2])):
-        try:
-            outcomes.append(call())
-        except mv.errors.ForkedError as error:
-            outcomes.append(str(error))
-    queue.put(outcomes)
 
 
 class TestOrder(SessionCleanupTestCase):
@@ -92,21 +81,6 @@ class TestFutures(SessionTestCase):
         table.flush(timeout=5)
         self.assertRaises(TypeError, future.result, "1") if not future.done() else None
         self.assertRaises(TypeError, table.flush, "1")
-
-    def test_forked_child_gets_errors(self):
-        table = mv.ArrayTableHandler(2)
-        future = table.add_async([1, 2])
-        table.flush()
-        context = multiprocessing.get_context("fork")
-        queue = context.SimpleQueue()
-        child = context.Process(target=_use_in_child, args=(future, table, queue))
-        child.start()
-        outcomes = queue.get()
-        child.join(30)
-        self.assertEqual(child.exitcode, 0)
-        for outcome in outcomes:
-            self.assertIn("forked", outcome)
-        self.assertEqual(table.get().tolist(), [1, 2])
 
 
 class TestFreshGets(SessionTestCase):

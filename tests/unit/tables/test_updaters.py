@@ -447,23 +447,6 @@ class TestDuplicateRows(SessionTestCase):
 
 
 class TestModes(unittest.TestCase):
-    def test_modes_give_equal_results_on_one_rank(self):
-        rng = np.random.default_rng(3)
-        deltas = [random_gradient(rng, 20_001, "float32") for _ in range(6)]
-        for name in ARRAY_OPTIONS.keys() & MATRIX_OPTIONS:
-            values = []
-            for mode in ({}, {"sync": True}, {"staleness": 2}):
-                with mv.session(**mode):
-                    table = mv.ArrayTableHandler(20_001, 0.5, updater=name, **OPTIONS[name])
-                    for delta in deltas[:3]:
-                        table.add_get(delta)
-                    for delta in deltas[3:]:
-                        table.add(delta)
-                        table.get()
-                    values.append(table.get())
-            assert_same_bits(values[1], values[0])
-            assert_same_bits(values[2], values[0])
-
     def test_clipnorm_cannot_be_set_in_sync_mode(self):
         with mv.session(sync=True):
             table = mv.ArrayTableHandler(2, updater="adam", clipnorm=0)
