@@ -465,15 +465,6 @@ def checkpoint_with_too_many_keys_does_not_fit():
     table.save(folder)
     small = mv.HashTableHandler(2, 100, name="w")
     raises(mv.errors.MismatchError, lambda: small.load(folder), "100 keys at most", "received 200")
-    if mv.size() == 1:
-        for key in range(200):
-            table.add([[key + 1, key + 1]], [key])
-        table.save(folder)
-        evicting = mv.HashTableHandler(2, 100, name="w", evict="lru")
-        evicting.load(folder)
-        keys, rows = all_items(evicting)
-        equal(len(keys), 100)
-        equal(rows, np.stack([keys + 1, keys + 1], 1))
 
 
 @case()

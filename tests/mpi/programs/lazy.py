@@ -58,18 +58,6 @@ def every_read_in_sync_mode_returns_the_initial_values():
 
 
 @case()
-def tables_of_integers_have_constants():
-    for dtype in ("int32", "int64"):
-        table = table_of((7, 3), initializers.Constant(-5), dtype)
-        table.add([[1, 2, 3]], [4])
-        mv.barrier()
-        expected = np.full((7, 3), -5)
-        expected[4] += np.multiply([1, 2, 3], mv.num_workers())
-        equal(table.get(), expected)
-        mv.barrier()
-
-
-@case()
 def default_seeds_follow_from_the_numbers_of_tables():
     tables = [table_of((40, 3), initializers.RandomUniform()) for _ in range(2)]
     for number, table in enumerate(tables):

@@ -79,8 +79,9 @@ class TestSummary(unittest.TestCase):
 
 class TestFindJobs(unittest.TestCase):
     def test_job_is_found_by_other_processes_only(self):
-        with mv.session():
-            table = mv.ArrayTableHandler(10, name="mine")
+        # The names have escape sequences, which JSON must not pass to a terminal.
+        with mv.session(name=(name := f"top \x1b {os.getpid()}")):
+            table = mv.ArrayTableHandler(10, name="\x1b[31mred\x07")
             table.add(range(10))
             table.get()
             jobs = _node_jobs.find_jobs()
@@ -91,5 +92,6 @@ class TestFindJobs(unittest.TestCase):
         self.assertNotIn(own_pid, pids)
         (own_job,) = (job for job in json.loads(printed) if job["members"][0]["pid"] == own_pid)
         found = own_job["tables"][0]
-        self.assertEqual((found["name"], found["adds"]), ("mine", 1))
-        self.assertIn("get of table 'mine' (40 bytes)", own_job["members"][0]["call"])
+        self.assertEqual((own_job["name"], found["name"]), (name, "\x1b[31mred\x07"))
+        self.assertEqual(found["adds"], 1)
+        self.assertRegex(own_job["members"][0]["call"], r"get of table '.*red.*' \(40 bytes\)")

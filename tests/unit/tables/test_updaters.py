@@ -408,17 +408,6 @@ class TestOptions(SessionTestCase):
 
 
 class TestDuplicateRows(SessionTestCase):
-    def test_duplicate_rows_are_summed_into_one_update(self):
-        for name in MATRIX_OPTIONS:
-            if name in ("add", "sgd", "easgd"):
-                continue
-            twice = mv.MatrixTableHandler(4, 2, 1, updater=name)
-            once = mv.MatrixTableHandler(4, 2, 1, updater=name)
-            for _ in range(3):
-                twice.add([[1, 2], [9, 9], [4, -8]], [3, 0, 3])
-                once.add([[5, -6], [9, 9]], [3, 0])
-            assert_same_bits(twice.get(), once.get())
-
     def test_duplicate_rows_decay_once_and_are_clipped_as_their_sum(self):
         for name in OPTIONS:
             if "weight_decay" not in UPDATERS[name][1]:
