@@ -5,20 +5,15 @@ import gc
 import os
 import random
 import signal
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
+import updater_model
 import worker
 from cases import SEED, equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
 from multiverso import api
-
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
-
-import updater_model  # noqa: E402
 
 CASES = {}
 

@@ -21,8 +21,14 @@ def ranks_match_those_of_the_job():
 @case
 def options_of_the_ranks_are_compared():
     mv.shutdown()
-    if worker.SIZE > 1:
-        raises(mv.errors.MismatchError, lambda: mv.init(timeout=TIMEOUT + worker.RANK), "timeout")
+    last = worker.RANK == worker.SIZE - 1
+    for options, *texts in (
+        ({"timeout": TIMEOUT + worker.RANK}, "timeout"),
+        ({"sync": last}, "sync", "async", "rank 0"),
+        ({"staleness": 3 + last}, "staleness=3", "staleness=4"),
+    ):
+        if worker.SIZE > 1:
+            raises(mv.errors.MismatchError, lambda options=options: mv.init(**options), *texts)
     mv.init(timeout=TIMEOUT)
     mv.barrier()
 

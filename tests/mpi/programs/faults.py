@@ -223,6 +223,7 @@ def forks(how):
             except mv.errors.ForkedError:
                 continue
             os._exit(9)
+        del table  # The parent and the other rank keep it.
         if how == "mpi4py":
             os._exit(5)  # as multiprocessing ends its children
         sys.exit(5)

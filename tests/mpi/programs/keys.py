@@ -2,20 +2,17 @@
 
 import functools
 import os
-import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
+import numpy as np
+from cases import SEED, equal, raises, registrar, run_all
+from initializer_model import initial_rows
+from modes import for_seeds, same_bits
+from updater_model import MATRIX_OPTIONS
 
-import numpy as np  # noqa: E402
-from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
-from initializer_model import initial_rows  # noqa: E402
-from modes import for_seeds, same_bits  # noqa: E402
-from updater_model import MATRIX_OPTIONS  # noqa: E402
-
-import multiverso as mv  # noqa: E402
-from multiverso import api, initializers  # noqa: E402
-from multiverso.api import current_session  # noqa: E402
+import multiverso as mv
+from multiverso import api, initializers
+from multiverso.api import current_session
 
 CASES = {}
 

@@ -1,17 +1,12 @@
 """Cases about lazy rows on any number of ranks: what they read as, share and may use."""
 
-import sys
-from pathlib import Path
+import numpy as np
+from cases import SEED, equal, raises, registrar, run_all
+from initializer_model import initial_rows, initial_values
+from modes import same_bits
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
-
-import numpy as np  # noqa: E402
-from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
-from initializer_model import initial_rows, initial_values  # noqa: E402
-from modes import same_bits  # noqa: E402
-
-import multiverso as mv  # noqa: E402
-from multiverso import api, initializers  # noqa: E402
+import multiverso as mv
+from multiverso import api, initializers
 
 CASES = {}
 

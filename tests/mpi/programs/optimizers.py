@@ -1,20 +1,15 @@
 """Cases that compare the updaters, on any number of ranks, bitwise with their NumPy model."""
 
-import sys
-from pathlib import Path
+import numpy as np
+from cases import SEED, equal, goes, raises, registrar, run_all
+from initializer_model import initial_values
+from modes import same_bits
+from pairwise import pairwise_sum
+from updater_model import OPTIONS, Model, accepts, features_of
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
-
-import numpy as np  # noqa: E402
-from cases import SEED, equal, goes, raises, registrar, run_all  # noqa: E402
-from initializer_model import initial_values  # noqa: E402
-from modes import same_bits  # noqa: E402
-from pairwise import pairwise_sum  # noqa: E402
-from updater_model import OPTIONS, Model, accepts, features_of  # noqa: E402
-
-import multiverso as mv  # noqa: E402
-from multiverso.sync import ParamSync  # noqa: E402
-from multiverso.tables._updaters import UPDATERS  # noqa: E402
+import multiverso as mv
+from multiverso.sync import ParamSync
+from multiverso.tables._updaters import UPDATERS
 
 CASES = {}
 

@@ -203,21 +203,6 @@ def tables_can_be_freed_at_different_times():
 
 
 @case(sync=True)
-def modes_of_the_ranks_are_compared():
-    mv.shutdown()
-    if worker.SIZE > 1:
-        last = worker.RANK == worker.SIZE - 1
-        raises(mv.errors.MismatchError, lambda: mv.init(sync=last), "sync", "async", "rank 0")
-        raises(
-            mv.errors.MismatchError,
-            lambda: mv.init(staleness=3 + last),
-            "staleness=3",
-            "staleness=4",
-        )
-    mv.init(sync=True, timeout=TIMEOUT)
-
-
-@case(sync=True)
 def worker_that_has_finished_can_get_but_not_add():
     table, matrix = mv.ArrayTableHandler(3), mv.MatrixTableHandler(2, 2)
     table.add([1, 1, 1])

@@ -8,7 +8,6 @@ import sys
 import unittest
 
 import numpy as np
-from programs import run_program
 from requirements import needs_found_sessions
 from sessions import SessionCleanupTestCase
 
@@ -192,35 +191,3 @@ class TestForks(SessionCleanupTestCase):
         table.add([1, 1])
         self.assertEqual(table.get().tolist(), [6, 7])
         mv.barrier()
-
-    def test_exit_of_a_forked_child_leaves_the_session_intact(self):
-        code = """
-            import os, sys
-            import multiverso as mv
-            with mv.session():
-                table = mv.ArrayTableHandler(2, [5, 6])
-                pid = os.fork()
-                if pid == 0:
-                    del table
-                    sys.exit(4)
-                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
-                table.add([1, 1])
-                mv.barrier()
-                print(*table.get())
-        """
-        self.assertEqual(run_program(code), (0, "6.0 7.0\n", ""))
-
-    def test_child_forked_before_init_can_open_a_session(self):
-        code = """
-            import os
-            import multiverso as mv
-            pid = os.fork()
-            with mv.session():
-                table = mv.ArrayTableHandler(1)
-                table.add([pid > 0])
-                os.write(1, f"{table.get()[0]} ".encode())  # two processes, one pipe
-            if pid:
-                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        """
-        returncode, out, err = run_program(code)
-        self.assertEqual((returncode, sorted(out.split()), err), (0, ["0.0", "1.0"], ""))

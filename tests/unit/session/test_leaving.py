@@ -249,16 +249,6 @@ class TestNotice(SessionCleanupTestCase):
             self.assertEqual(saved.step, 4)
             self.assertEqual([saved.read(i)[0] for i in range(2)], [4, 3])
 
-    def test_work_hands_out_nothing_more(self):
-        mv.init(on_term="leave")
-        done = []
-        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
-            for item in mv.Work(range(10)):
-                done.append(item)
-                if item == 4:
-                    notify()
-        self.assertEqual(done, [0, 1, 2, 3, 4])
-
     def test_refuses_options_that_it_cannot_fulfil(self):
         for options, text in (
             ({"on_term": "stop"}, "on_term: expected one of 'end', 'leave', received 'stop'"),

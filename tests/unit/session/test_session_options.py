@@ -79,9 +79,3 @@ class TestOptions(SessionCleanupTestCase):
         with mv.session():
             mv.finish()
             self.assertEqual(mv.ArrayTableHandler(1).add_get([1]).tolist(), [1])
-
-    def test_rejects_sync_that_is_not_a_bool(self):
-        for wrong in ("async", 1, 0, None):
-            self.refused(TypeError, "sync: expected True or False", wrong)
-        with mv.init(np.bool_(False)):
-            self.assertTrue(mv.is_initialized())

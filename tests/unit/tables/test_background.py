@@ -122,23 +122,19 @@ class TestErrors(SessionCleanupTestCase):
         table.flush()
         mv.barrier()
 
-    def test_flush_raises_the_error_once(self):
-        table, _ = self.failing_add()
-        with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
-            table.flush()
-        table.flush()
+    def test_flush_and_barrier_raise_the_error_once(self):
+        for call in (lambda table: table.flush(), lambda _: mv.barrier()):
+            table, _ = self.failing_add()
+            with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
+                call(table)
+            call(table)
+            mv.shutdown()
 
     def test_flush_counts_several_errors(self):
         table, _ = self.failing_add()
         table.add_async([3, 4])
         with self.assertRaisesRegex(mv.errors.StateError, "2 background calls failed, first.*'w'"):
             table.flush()
-
-    def test_barrier_raises_the_error_once(self):
-        self.failing_add()
-        with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
-            mv.barrier()
-        mv.barrier()
 
     def test_closing_raises_the_error_after_the_end(self):
         self.failing_add()

@@ -198,15 +198,6 @@ class TestFormulas(SessionTestCase):
         table.add([[6, 8]], index=np.s_[1:2, 2:4])
         self.assertEqual(table.get([1]).tolist(), [[0, 0, -3, -4]])
 
-    def test_clipnorm_of_keys_is_the_norm_of_all_keys_of_a_call(self):
-        initial = mv.initializers.Zeros()
-        for dtype in (*FLOATS, "bfloat16"):
-            table = mv.HashTableHandler(
-                2, 9, initial, dtype=dtype, updater="sgd", learning_rate=1, clipnorm=5
-            )
-            table.add([[6, 0], [0, 4], [0, 4]], [-7, 2**40, 2**40])
-            self.assertEqual(table.get([-7, 2**40]).tolist(), [[-3, 0], [0, -4]], dtype)
-
     def test_norm_that_is_not_finite_makes_the_gradient_that_of_keras(self):
         for value, expected in ((math.nan, [math.nan] * 2), (math.inf, [math.nan, 0])):
             table = mv.ArrayTableHandler(2, updater="sgd", clipnorm=1)
@@ -479,16 +470,6 @@ class TestParamSync(unittest.TestCase):
                         model.add(model.get() - now)
                         sync.sync()
                         assert_same_bits(np.concatenate([first, second.ravel()]), model.values[0])
-
-    def test_easgd_moves_arrays_and_table_towards_each_other(self):
-        for mode in ({}, {"sync": True}, {"staleness": 1}):
-            with mv.session(**mode):
-                array = np.zeros(20_000, np.float32)
-                sync = ParamSync([array], updater="easgd", elastic_force=0.25)
-                array += 8
-                sync.sync()
-                self.assertEqual(set(sync.tables[0].get().tolist()), {2})
-                self.assertEqual(set(array.tolist()), {6.5})
 
     def test_param_sync_rejects_invalid_options(self):
         with mv.session():
