@@ -68,6 +68,8 @@ def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None
             model = model_of(name, start, stored, **options)
             for turn in range(2 * mv.num_workers()):
                 who = turn % mv.num_workers()
+                # A worker that has received values adds after others have changed them.
+                gets = (turn // mv.num_workers() + who) % 2 == 1
                 delta = rng.standard_normal(shape).astype(start.dtype)
                 ids = None
                 if start.ndim == 2 and turn % 3:
@@ -79,19 +81,19 @@ def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None
                         else np.resize(delta, (len(ids), shape[1]))
                     )
                 if who == mv.worker_id():
-                    _add(table, delta, ids, turn)
+                    _add(table, delta, ids, gets)
                 model.add(rows_of(delta, start), ids, who)
-                if ids is None and turn % 2:
+                if ids is None and gets:
                     model.get(who)
                 mv.barrier()
             same_bits(table.get().reshape(model.values.shape), model.get())
             mv.barrier()
 
 
-def _add(table, delta, ids, turn):
+def _add(table, delta, ids, gets):
     if ids is not None:
         table.add(delta, ids)
-    elif turn % 2:
+    elif gets:
         table.add_get(delta)
     else:
         table.add(delta)
