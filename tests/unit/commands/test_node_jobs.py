@@ -22,30 +22,15 @@ def observed_job(seconds, calls, adds, num_bytes):
     `num_bytes` are the bytes got by one worker and those added by the other.
     """
     members = [member(0, calls), member(1, calls + 2), member(2, 0, worker_id=-1)]
-    table = {
-        "id": 0,
-        "name": "w",
-        "num_row": 5,
-        "num_col": 1,
-        "capacity": 0,
-        "keys": None,
-        "gets": [1, 2, 0],
-    }
+    table = {"id": 0, "name": "w", "num_row": 5, "num_col": 1, "capacity": 0, "keys": None}
+    table |= {"gets": [1, 2, 0]}
     table |= {"bytes_sent": [0, 0, 0], "bytes_received": [0, 0, 0]}
     table |= {"raw_bytes_sent": [0, 0, 0], "raw_bytes_received": [0, 0, 0]}
     table |= {"encoding": [0, 0, 0], "waiting": [0, 0, 0]}
     table |= {"adds": adds, "bytes_got": [num_bytes, 0, 0], "bytes_added": [0, num_bytes, 0]}
     content = {"version": "1", "ranks": 3, "nodes": 1, "node": 0, "mode": 0, "continues": False}
-    content |= {
-        "name": "train",
-        "published": 2,
-        "started": 7,
-        "saved": None,
-        "elastic": False,
-        "max_workers": 0,
-        "members": members,
-        "tables": [table],
-    }
+    content |= {"name": "train", "published": 2, "started": 7, "saved": None, "elastic": False}
+    content |= {"max_workers": 0, "members": members, "tables": [table]}
     return _node_jobs.JobState((0, 1), seconds, content)
 
 

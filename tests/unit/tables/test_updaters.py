@@ -366,13 +366,7 @@ class TestOptions(SessionTestCase):
             table.add([1, 2, 4])
             table.set_option(learning_rate=rate * 2)
             self.assertEqual(table.add_get([1, 0, 0]).tolist(), [-0.75, -0.5, -1])
-        for wrong in (
-            np.array([0.25]),
-            np.array(True),
-            np.array("1"),
-            np.array(1j),
-            np.array(None),
-        ):
+        for wrong in map(np.array, ([0.25], True, "1", 1j, None)):
             with self.assertRaisesRegex(TypeError, "learning_rate: expected a finite number"):
                 table.set_option(learning_rate=wrong)
             with self.assertRaisesRegex(TypeError, "size: expected an int"):
