@@ -113,19 +113,6 @@ def test_values_of_the_next_master_are_used_when_the_first_has_left(tmp_path):
     assert result.reports[1] == {"master": True, "values": [7.0, 5.0, 7.0]}
 
 
-def test_options_that_do_not_fit_are_refused(tmp_path):
-    with start(tmp_path, 1, "shares_nothing_that_is_fixed") as job:
-        result = job.finish().check()
-    for name, kind, text in (
-        ("sync", "ValueError", "staleness of 1 or more in an elastic session"),
-        ("role", "ValueError", "role: expected 'all' in an elastic session"),
-        ("other", "StateError", "received timeout=1800.0, start_timeout=120.0, name='other'"),
-    ):
-        found, message = result.reports[0][name]
-        assert found == kind
-        assert text in message
-
-
 def test_full_session_and_wrong_target_refuse_joiners(tmp_path):
     with start(tmp_path, 1, "stays", workers="1:1") as job:
         job.wait_for("busy")

@@ -66,11 +66,6 @@ def test_ranks_deadlocked_over_two_tables_are_named_in_timeout():
         assert "of table 'weights'" in message or "of table 'biases'" in message
 
 
-def test_init_times_out_if_a_rank_never_calls_it():
-    result = launch.run("faults.py", "late_init", np=3).check_clean()
-    result.check_errors("OperationTimeout", ranks=(0, 1))
-
-
 # Either of the waiting ranks 0 and 1 may end the job before the other one prints its error.
 @launch.needs_mpi
 @pytest.mark.parametrize(

@@ -15,35 +15,25 @@ pytestmark = pytest.mark.one_mpi
 TestTables = CaseJobs(semantics, on_ranks(4, mpirun=launch.WITHOUT_MPI)).tests()
 
 
-def run(function, np, **options):
-    return launch.run("local_jobs.py", function, np=np, mpirun=launch.WITHOUT_MPI, **options)
+def run(*function, np, **options):
+    return launch.run("local_jobs.py", *function, np=np, mpirun=launch.WITHOUT_MPI, **options)
 
 
 @pytest.mark.parametrize("np", [1, 2, 4])
 def test_sessions_follow_each_other_and_load_no_mpi(np):
-    for rank, report in run("several_sessions", np).check().reports.items():
+    for rank, report in run("several_sessions", np=np).check().reports.items():
         assert report == {"has_mpi": False, "ranks": [rank] * 3}
 
 
-def test_rank_that_does_not_call_init_is_named():
-    result = run("one_never_calls_init", 4).check_clean()
-    result.check_errors("OperationTimeout", "rank 3", ranks=range(3))
-
-
-def test_rank_that_dies_before_init_is_named():
-    result = run("one_dies_before_init", 3).check_clean()
+@pytest.mark.parametrize("how", ["waits", "dies"])
+def test_rank_that_does_not_call_init_is_named(how):
+    result = run("one_never_calls_init", how, np=3).check_clean()
     result.check_errors("OperationTimeout", "rank 2", ranks=range(2))
 
 
 def test_several_nodes_need_mpi():
-    result = run("spans_nodes", 2, MULTIVERSO_RANKS_PER_NODE="1").check_clean()
+    result = run("spans_nodes", np=2, MULTIVERSO_RANKS_PER_NODE="1").check_clean()
     result.check_errors("UnsupportedError", "mpirun", ranks=range(2))
-
-
-def test_second_process_with_a_rank_is_refused():
-    errors = run("two_processes_are_rank_0", 2).check_clean().errors(0, 1)
-    assert {kind for kind, _ in errors} == {"OperationTimeout", "StateError"}
-    assert any("are the same rank of a job" in message for _, message in errors)
 
 
 @needs("cloudpickle", "nbclient", "ipykernel")

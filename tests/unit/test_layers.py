@@ -297,26 +297,20 @@ class TestTheChecks(FolderTestCase):
         self.assertIn("misc", "".join(include_faults(src)))
         self.assertIn("misc", "".join(import_faults(package)))
 
-    def test_finds_mpi_names_outside_the_transport(self):
-        src = self.valid_core()
-        for code in ("MPI_Comm comm;", 'Find("MPI_Send");', "#include <mpi.h>"):
+    def test_finds_names_in_the_code_of_others_than_their_owners(self):
+        for find, owner, code, expected in (
+            (mpi_faults, "transport/channel.cc", "MPI_Comm comm;", "MPI_Comm"),
+            (mpi_faults, "transport/channel.cc", 'Find("MPI_Send");', "MPI_Send"),
+            (mpi_faults, "transport/channel.cc", "#include <mpi.h>", "mpi.h"),
+            (interval_faults, "base/clock.h", "auto kPeerCheckInterval = 2;", "kPeerCheckInterval"),
+            (loss_faults, "group/watch.cc", "state->ReportLost(rank);", "ReportLost"),
+            (loss_faults, "group/watch.cc", "? peers->ExitReason(rank) : 0;", "ExitReason"),
+        ):
             with self.subTest(code):
-                self.write("src/session/session.cc", "// MPI_Barrier is a comment", code)
-                faults = mpi_faults(src)
-                self.assertEqual(len(faults), 1, faults)
-                self.assertIn("session/session.cc: ", faults[0])
-
-    def test_finds_a_check_interval_of_a_call(self):
-        src = self.valid_core()
-        self.write("src/base/clock.h", "constexpr auto kCheckInterval = milliseconds(20);")
-        self.write("src/table/call.cc", "constexpr auto kPeerCheckInterval = milliseconds(20);")
-        self.assertEqual(interval_faults(src), ["table/call.cc: kPeerCheckInterval"])
-
-    def test_finds_an_error_about_a_lost_rank(self):
-        src = self.valid_core()
-        self.write("src/group/watch.cc", "state->ReportLost(peers->ExitReason(rank));")
-        self.write("src/table/call.cc", "return peers->IsLost(rank) ? peers->ExitReason(rank) : 0;")
-        self.assertEqual(loss_faults(src), ["table/call.cc: ExitReason"])
+                src = self.valid_core()
+                self.write(f"src/{owner}", code)
+                self.write("src/table/call.cc", "// MPI_Barrier is a comment", code)
+                self.assertEqual(find(src), [f"table/call.cc: {expected}"])
 
     def valid_package(self):
         for name, *lines in (

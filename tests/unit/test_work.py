@@ -109,10 +109,8 @@ class TestWork(SessionCleanupTestCase, FolderTestCase):
             with self.assertRaisesRegex(TypeError, "lease"):
                 mv.Work(range(3), "60")
 
-    def test_needs_a_session_without_sync_mode(self):
+    def test_needs_a_session(self):
         self.assertRaisesRegex(mv.errors.StateError, "mv.init", mv.Work, range(3))
-        with mv.session(sync=True):
-            self.assertRaisesRegex(mv.errors.UnsupportedError, "sync mode", mv.Work, range(3))
         with mv.session(staleness=2):
             self.assertEqual(list(mv.Work(range(3))), [0, 1, 2])
 

@@ -5,20 +5,15 @@ import gc
 import os
 import random
 import signal
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import worker
 from cases import SEED, equal, open_session, raises, registrar, run_all
+from updater_model import OPTIONS, Model
 
 import multiverso as mv
 from multiverso import api
-
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
-
-import updater_model  # noqa: E402
 
 CASES = {}
 
@@ -155,10 +150,10 @@ def _own_rows_match_the_model(updater):
     """Each worker changes rows of its own, so that it knows their values although others add."""
     me, count = mv.worker_id(), mv.num_workers()
     rng = random.Random(f"{SEED} {updater} {me}")
-    options = updater_model.OPTIONS[updater]
+    options = OPTIONS[updater]
     initial = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
     table = mv.MatrixTableHandler(ROWS, COLUMNS, initial, updater=updater, **options)
-    model = updater_model.Model(updater, initial, **options)
+    model = Model(updater, initial, **options)
     mixed = Mixed(table, rng.random())
     own = [row for row in range(ROWS) if row % count == me]
     gets = []

@@ -10,7 +10,9 @@ framework. The test lists the layouts (`LAYOUTS`), and the outcomes are named "L
 """
 
 import os
+import sys
 import traceback
+from pathlib import Path
 
 import numpy as np
 import worker
@@ -18,6 +20,10 @@ import worker
 import multiverso as mv
 from multiverso import api
 from multiverso._native.supported import refusal_of
+
+#: Programs that import this module may use the models and helpers of these folders.
+TESTS = Path(__file__).parents[2]
+sys.path += [str(TESTS), str(TESTS / "unit" / "support")]
 
 #: Seconds that a call may wait. A hanging case fails long before the job is killed.
 TIMEOUT = 40.0

@@ -1,15 +1,12 @@
 """Combinations that several ranks try, which the table refuses: each is a case of all ranks."""
 
 import sys
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2]))
+import worker
+from cases import raises
 
-import worker  # noqa: E402
-from cases import raises  # noqa: E402
-
-from combinations import OF_SEVERAL_RANKS, is_possible, use  # noqa: E402
-from multiverso._native.supported import refusals  # noqa: E402
+from combinations import OF_SEVERAL_RANKS, is_possible, use
+from multiverso._native.supported import refusals
 
 
 def main():

@@ -19,26 +19,16 @@ def ranks_match_those_of_the_job():
 
 
 @case
-def second_init_gives_the_same_session():
-    assert mv.init(timeout=TIMEOUT) is mv.init(timeout=TIMEOUT)
-    raises(mv.errors.StateError, mv.init, "other options")
-
-
-@case
-def session_can_be_opened_again_and_again():
-    for step in range(20):
-        mv.shutdown()
-        assert not mv.is_initialized()
-        mv.init(timeout=TIMEOUT)
-        table = mv.ArrayTableHandler(2, [step, 0])
-        equal(table.get(), [step, 0])
-
-
-@case
 def options_of_the_ranks_are_compared():
     mv.shutdown()
-    if worker.SIZE > 1:
-        raises(mv.errors.MismatchError, lambda: mv.init(timeout=TIMEOUT + worker.RANK), "timeout")
+    last = worker.RANK == worker.SIZE - 1
+    for options, *texts in (
+        ({"timeout": TIMEOUT + worker.RANK}, "timeout"),
+        ({"sync": last}, "sync", "async", "rank 0"),
+        ({"staleness": 3 + last}, "staleness=3", "staleness=4"),
+    ):
+        if worker.SIZE > 1:
+            raises(mv.errors.MismatchError, lambda options=options: mv.init(**options), *texts)
     mv.init(timeout=TIMEOUT)
     mv.barrier()
 
@@ -186,14 +176,6 @@ def invalid_arguments_on_one_rank_reach_every_rank():
                     "invalid",
                 )
             equal(mv.ArrayTableHandler(1, 7).get(), [7])
-
-
-@case
-def invalid_arguments_on_every_rank_raise_value_error():
-    raises(ValueError, lambda: mv.ArrayTableHandler(3, [1, 2]), "(3,)", "(2,)")
-    raises(ValueError, lambda: mv.MatrixTableHandler(2**40, 2**40))
-    raises(MemoryError, lambda: mv.ArrayTableHandler(2**60))
-    equal(mv.ArrayTableHandler(1, 7).get(), [7])
 
 
 @case

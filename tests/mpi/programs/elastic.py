@@ -160,15 +160,6 @@ def master_leaves():
     mv.shutdown()
 
 
-def shares_nothing_that_is_fixed():
-    """Report the errors of calls that need a fixed number of workers."""
-    begin()
-    worker.report_call(lambda: mv.init(sync=True), name="sync")
-    worker.report_call(lambda: mv.init(role="server"), name="role")
-    worker.report_call(lambda: mv.init(elastic=False, name="other"), name="other")
-    mv.shutdown()
-
-
 def stays():
     """Stay in the session until the test ends the job."""
     begin()

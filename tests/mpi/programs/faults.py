@@ -102,19 +102,6 @@ def deadlocks_over_two_tables():
             return
 
 
-def late_init():
-    """All ranks but the last open a session; the last one only initializes MPI."""
-    from mpi4py import MPI
-
-    MPI.COMM_WORLD.Barrier()
-    if worker.RANK == LAST:
-        for rank in range(LAST):
-            worker.wait_for("gave-up", rank)
-        return
-    worker.report_call(lambda: mv.init(timeout=SHORT_TIMEOUT))
-    worker.announce("gave-up")
-
-
 def no_init(what_instead):
     """All ranks but the last open a session, and cannot finalize MPI; the last one does not end."""
     if what_instead != "nothing":
@@ -236,6 +223,7 @@ def forks(how):
             except mv.errors.ForkedError:
                 continue
             os._exit(9)
+        del table  # The parent and the other rank keep it.
         if how == "mpi4py":
             os._exit(5)  # as multiprocessing ends its children
         sys.exit(5)

@@ -132,14 +132,5 @@ def failed_publications_are_errors_of_all_ranks_and_then_go_on():
         equal(view.tables["array"].get(), np.full(1000, 3 * mv.num_workers()))
 
 
-@case(name="following", sync=True)
-def tables_with_an_initializer_are_refused_in_sync_mode():
-    folder = new_folder()
-    lazy = mv.MatrixTable(1000, 2, mv.initializers.Zeros(), name="lazy")
-    raises(mv.errors.StateError, lambda: mv.publish(1, to=folder), "in sync mode")
-    mv.barrier()
-    del lazy
-
-
 if __name__ == "__main__":
     run_all(CASES)

@@ -2,20 +2,17 @@
 
 import functools
 import os
-import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
+import numpy as np
+from cases import SEED, equal, raises, registrar, run_all
+from initializer_model import initial_rows
+from modes import for_seeds, same_bits
+from updater_model import MATRIX_OPTIONS
 
-import numpy as np  # noqa: E402
-from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
-from initializer_model import initial_rows  # noqa: E402
-from modes import for_seeds, same_bits  # noqa: E402
-from updater_model import MATRIX_OPTIONS  # noqa: E402
-
-import multiverso as mv  # noqa: E402
-from multiverso import api, initializers  # noqa: E402
-from multiverso.api import current_session  # noqa: E402
+import multiverso as mv
+from multiverso import api, initializers
+from multiverso.api import current_session
 
 CASES = {}
 
@@ -350,12 +347,6 @@ def keys_are_admitted_after_some_gets():
     mv.barrier()
 
 
-@case_in_rounds
-def policies_that_depend_on_timing_are_refused_in_sync_mode():
-    for options in ({"evict": "lru"}, {"admit": 2}):
-        raises(ValueError, lambda options=options: mv.HashTableHandler(2, 10, **options), "sync")
-
-
 def check_save(options, capacity):
     keys = random_keys(np.random.default_rng(SEED), 3000)
     initial = initializers.RandomNormal(seed=5)
@@ -471,15 +462,6 @@ def checkpoint_with_too_many_keys_does_not_fit():
     table.save(folder)
     small = mv.HashTableHandler(2, 100, name="w")
     raises(mv.errors.MismatchError, lambda: small.load(folder), "100 keys at most", "received 200")
-    if mv.size() == 1:
-        for key in range(200):
-            table.add([[key + 1, key + 1]], [key])
-        table.save(folder)
-        evicting = mv.HashTableHandler(2, 100, name="w", evict="lru")
-        evicting.load(folder)
-        keys, rows = all_items(evicting)
-        equal(len(keys), 100)
-        equal(rows, np.stack([keys + 1, keys + 1], 1))
 
 
 @case()

@@ -1,17 +1,12 @@
 """Cases about lazy rows on any number of ranks: what they read as, share and may use."""
 
-import sys
-from pathlib import Path
+import numpy as np
+from cases import SEED, equal, raises, registrar, run_all
+from initializer_model import initial_rows, initial_values
+from modes import same_bits
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
-
-import numpy as np  # noqa: E402
-from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
-from initializer_model import initial_rows, initial_values  # noqa: E402
-from modes import same_bits  # noqa: E402
-
-import multiverso as mv  # noqa: E402
-from multiverso import api, initializers  # noqa: E402
+import multiverso as mv
+from multiverso import api, initializers
 
 CASES = {}
 
@@ -55,18 +50,6 @@ def every_read_returns_the_initial_values():
 @case(sync=True)
 def every_read_in_sync_mode_returns_the_initial_values():
     check_initial_values()
-
-
-@case()
-def tables_of_integers_have_constants():
-    for dtype in ("int32", "int64"):
-        table = table_of((7, 3), initializers.Constant(-5), dtype)
-        table.add([[1, 2, 3]], [4])
-        mv.barrier()
-        expected = np.full((7, 3), -5)
-        expected[4] += np.multiply([1, 2, 3], mv.num_workers())
-        equal(table.get(), expected)
-        mv.barrier()
 
 
 @case()

@@ -31,21 +31,14 @@ def several_sessions():
     )
 
 
-def one_never_calls_init():
-    """Open a session that the last rank does not join."""
-    if worker.RANK == LAST:
-        worker.meet("over")
-        return
-    worker.report_call(lambda: mv.init(start_timeout=1))
-    worker.meet("over")
-
-
-def one_dies_before_init():
-    """Open a session that the last rank has begun to open when it dies."""
-    if worker.RANK == LAST:
-        worker.announce("dying")
+def one_never_calls_init(how):
+    """Open a session that the last rank does not join, because it waits or dies."""
+    if worker.RANK < LAST:
+        worker.report_call(lambda: mv.init(start_timeout=1))
+    elif how == "dies":
         os._exit(0)
-    worker.report_call(lambda: mv.init(timeout=3))
+    if how == "waits":
+        worker.meet("over")
 
 
 def spans_nodes():
@@ -53,13 +46,6 @@ def spans_nodes():
     worker.report_call(lambda: mv.init(timeout=5))
 
 
-def two_processes_are_rank_0():
-    """Open a session as rank 0, in all ranks."""
-    os.environ["MULTIVERSO_RANK"] = "0"
-    worker.report_call(lambda: mv.init(timeout=2))
-    worker.meet("over")
-
-
 if __name__ == "__main__":
     worker.begin()
-    globals()[sys.argv[1]]()
+    globals()[sys.argv[1]](*sys.argv[2:])

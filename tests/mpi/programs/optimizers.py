@@ -1,20 +1,15 @@
 """Cases that compare the updaters, on any number of ranks, bitwise with their NumPy model."""
 
-import sys
-from pathlib import Path
+import numpy as np
+from cases import SEED, equal, goes, raises, registrar, run_all
+from initializer_model import initial_values
+from modes import same_bits
+from pairwise import pairwise_sum
+from updater_model import OPTIONS, Model, accepts, features_of
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
-
-import numpy as np  # noqa: E402
-from cases import SEED, equal, goes, raises, registrar, run_all  # noqa: E402
-from initializer_model import initial_values  # noqa: E402
-from modes import same_bits  # noqa: E402
-from pairwise import pairwise_sum  # noqa: E402
-from updater_model import ARRAY_OPTIONS, OPTIONS, Model, accepts, features_of  # noqa: E402
-
-import multiverso as mv  # noqa: E402
-from multiverso.sync import ParamSync  # noqa: E402
-from multiverso.tables._updaters import UPDATERS  # noqa: E402
+import multiverso as mv
+from multiverso.sync import ParamSync
+from multiverso.tables._updaters import UPDATERS
 
 CASES = {}
 
@@ -73,6 +68,8 @@ def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None
             model = model_of(name, start, stored, **options)
             for turn in range(2 * mv.num_workers()):
                 who = turn % mv.num_workers()
+                # A worker that has received values adds after others have changed them.
+                gets = (turn // mv.num_workers() + who) % 2 == 1
                 delta = rng.standard_normal(shape).astype(start.dtype)
                 ids = None
                 if start.ndim == 2 and turn % 3:
@@ -84,19 +81,19 @@ def workers_taking_turns_match_one_program_bitwise(initializer=None, stored=None
                         else np.resize(delta, (len(ids), shape[1]))
                     )
                 if who == mv.worker_id():
-                    _add(table, delta, ids, turn)
+                    _add(table, delta, ids, gets)
                 model.add(rows_of(delta, start), ids, who)
-                if ids is None and turn % 2:
+                if ids is None and gets:
                     model.get(who)
                 mv.barrier()
             same_bits(table.get().reshape(model.values.shape), model.get())
             mv.barrier()
 
 
-def _add(table, delta, ids, turn):
+def _add(table, delta, ids, gets):
     if ids is not None:
         table.add(delta, ids)
-    elif turn % 2:
+    elif gets:
         table.add_get(delta)
     else:
         table.add(delta)
@@ -117,11 +114,6 @@ def turns_with_bounded_staleness_on_lazy_16_bit_rows_match_one_program_bitwise()
     workers_taking_turns_match_one_program_bitwise(
         mv.initializers.RandomNormal(seed=SEED), stored="float16"
     )
-
-
-@case(staleness=2)
-def turns_with_bounded_staleness_on_lazy_rows_match_one_program_bitwise():
-    workers_taking_turns_match_one_program_bitwise(mv.initializers.TruncatedNormal(seed=SEED))
 
 
 @case(staleness=2)
@@ -160,8 +152,7 @@ def gradients_of_keys_are_clipped_to_a_norm_as_those_of_rows():
 
 
 @case(sync=True)
-def clipnorm_is_refused_on_every_rank_in_sync_mode():
-    raises(ValueError, lambda: table_of("sgd", np.zeros(4), clipnorm=1), "clipnorm: expected 0")
+def clipnorm_cannot_be_set_on_any_rank_in_sync_mode():
     table = table_of("sgd", np.zeros(4))
     raises(ValueError, lambda: table.set_option(clipnorm=1), "clipnorm: expected 0 in sync mode")
 
@@ -186,43 +177,6 @@ def concurrent_updates_are_all_applied_and_counted():
 
 
 @case()
-def rows_count_their_own_updates():
-    rows = 3 * mv.num_workers() + 1
-    matrix = mv.MatrixTableHandler(rows, 4, dtype="float64", updater="adam", **OPTIONS["adam"])
-    times = np.arange(rows) % 7
-    for index in range(7):
-        ids = np.flatnonzero(times > index)
-        matrix.add(np.ones((len(ids), 4)), ids)
-    mv.barrier()
-    expected = np.zeros((rows, 4))
-    for row in range(rows):
-        model = Model("adam", np.zeros((1, 4)), **OPTIONS["adam"])
-        for _ in range(times[row] * mv.num_workers()):
-            model.add(np.ones((1, 4)))
-        expected[row] = model.values
-    same_bits(matrix.get(), expected)
-
-
-@case()
-def delay_is_compensated_for_each_worker():
-    workers, me = mv.num_workers(), mv.worker_id()
-    for name in ("dcasgd", "dcasgda") if goes("dcasgd") else ():
-        table = mv.ArrayTableHandler(20_000, 1, updater=name, **OPTIONS[name])
-        model = Model(name, np.ones((1, 20_000), np.float32), workers, **OPTIONS[name])
-        table.get()
-        for worker_id in range(workers):
-            model.get(worker_id)
-        mv.barrier()
-        delta = np.linspace(-1, 1, 20_000, dtype=np.float32)
-        for who in range(workers):  # each worker gets before any worker adds
-            if who == me:
-                table.add(delta)
-            model.add(delta[None], worker=who)
-            mv.barrier()
-        same_bits(table.get(), model.values[0])
-
-
-@case()
 def options_change_for_all_ranks():
     table = mv.ArrayTableHandler(40_000, updater="momentum", learning_rate=1, momentum=1)
     mv.barrier()
@@ -234,15 +188,6 @@ def options_change_for_all_ranks():
     table.add(np.full(40_000, 2))
     mv.barrier()
     equal(table.get(), np.full(40_000, -mv.num_workers()))
-
-
-@case()
-def integer_tables_are_rejected_on_every_rank():
-    for name in ARRAY_OPTIONS:
-        if name != "add":
-            raises(TypeError, lambda name=name: table_of(name, np.zeros(4, int)), name, "int64")
-    table = mv.ArrayTableHandler(3, updater="adam")
-    equal(table.get(), [0, 0, 0])
 
 
 @case()

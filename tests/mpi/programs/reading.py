@@ -1,10 +1,9 @@
 """Cases about the values that a get returns, and about rows."""
 
 import hashlib
-import random
 
 import numpy as np
-from cases import case, equal, raises, repeats, texts_of_ranks
+from cases import case, equal, repeats, texts_of_ranks
 
 import multiverso as mv
 
@@ -56,37 +55,6 @@ def rows_are_never_torn():
 
 
 @case
-def caller_can_reuse_its_array_after_add():
-    table = mv.ArrayTableHandler(5000)
-    delta = np.empty(5000, np.float32)
-    for _ in range(200):
-        delta[:] = 1
-        table.add(delta)
-        delta[:] = -(10**6)
-    mv.barrier()
-    equal(table.get(), np.full(5000, 200 * mv.size()))
-
-
-@case
-def collective_get_contains_exactly_the_adds_before_it():
-    table = mv.ArrayTableHandler(257)
-    matrix = mv.MatrixTableHandler(40, 3)
-    rng = random.Random(mv.rank())
-    for step in range(1, repeats(100)):
-        for _ in range(rng.randrange(300)):  # the ranks arrive at different times
-            pass
-        table.add(np.ones(257, np.float32))
-        equal(table.get(sync=True), np.full(257, step * mv.size()))
-        matrix.add(np.ones((40, 3), np.float32))
-        equal(matrix.get(sync=True), np.full((40, 3), step * mv.size()))
-        rows = [rng.randrange(40) for _ in range(rng.randrange(5))]  # each rank its own
-        matrix.add(np.ones((40, 3), np.float32))
-        equal(matrix.get(rows, sync=True), np.full((len(rows), 3), step * mv.size() + mv.size()))
-        matrix.add(-np.ones((40, 3), np.float32))
-        mv.barrier()
-
-
-@case
 def collective_get_is_bitwise_identical_on_all_workers():
     rng = np.random.default_rng(mv.rank())
     table = mv.ArrayTableHandler(1003)
@@ -107,28 +75,3 @@ def duplicate_rows_accumulate_and_are_returned_each_time():
     matrix.add([], [])
     mv.barrier()
     equal(matrix.get()[1:5], np.zeros((4, 2)))
-
-
-@case
-def row_outside_the_table_changes_nothing():
-    matrix = mv.MatrixTableHandler(4, 2)
-    for wrong in ([0, 4], [-1, 0], [2**40], np.array([1, 2**63], np.uint64), [0, 1, 2, 3, 2**70]):
-        raises(IndexError, lambda wrong=wrong: matrix.get(wrong), "row_ids[", "expected 0 to 3")
-        raises(IndexError, lambda wrong=wrong: matrix.add(np.ones((len(wrong), 2)), wrong))
-    for wrong in ([True], [1.0], np.zeros(1)):
-        raises(TypeError, lambda wrong=wrong: matrix.get(wrong))
-        raises(TypeError, lambda wrong=wrong: matrix.add(np.ones((1, 2)), wrong))
-    mv.barrier()
-    equal(matrix.get(), np.zeros((4, 2)))
-
-
-@case
-def wrong_data_changes_nothing():
-    table, matrix = mv.ArrayTableHandler(4, 1), mv.MatrixTableHandler(4, 2, 1)
-    raises(ValueError, lambda: table.add([1, 2, 3]))
-    raises(TypeError, lambda: table.add(["1"] * 4))
-    raises(ValueError, lambda: matrix.add(np.ones((3, 2)), [0, 1]))
-    raises(ValueError, lambda: matrix.add(np.ones((2, 4))))
-    mv.barrier()
-    equal(table.get(), np.ones(4))
-    equal(matrix.get(), np.ones((4, 2)))

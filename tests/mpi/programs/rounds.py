@@ -1,48 +1,16 @@
 """Cases about sync rounds: the values that a get returns, who takes part, and finished workers."""
 
-import hashlib
 import random
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import worker
-from cases import SEED, TIMEOUT, equal, raises, repeats, texts_of_ranks
+from cases import SEED, TIMEOUT, equal, raises, repeats
 from modes import case, dawdle
 from round_model import ADDS_AHEAD
 
 import multiverso as mv
 from multiverso.api import current_session
-
-
-@case(sync=True)
-def get_after_j_adds_has_exactly_j_adds_of_every_worker():
-    workers = mv.num_workers()
-    table = mv.ArrayTableHandler(20_000, 5, dtype="int64")
-    equal(table.get(), np.full(20_000, 5))
-    ones = np.ones(20_000, np.int64)
-    for step in range(1, repeats(200)):
-        table.add(ones)
-        assert (table.get() == 5 + step * workers).all()
-        assert (table.add_get(ones) == 5 + (step + 1) * workers).all()
-        table.add(-ones)
-
-
-@case(sync=True)
-def same_program_is_bitwise_identical_in_two_runs():
-    def digests(pace):
-        rng = np.random.default_rng([SEED, mv.rank()])
-        delay_rng = random.Random(f"{pace} {mv.rank()}")
-        table = mv.ArrayTableHandler(40_001, updater="sgd")
-        values = []
-        for _ in range(20):
-            dawdle(delay_rng)
-            got = table.add_get(rng.standard_normal(40_001).astype(np.float32))
-            values.append(hashlib.sha256(got.tobytes()).hexdigest())
-        return values
-
-    first = digests(1)
-    equal(digests(2), first)
-    equal(texts_of_ranks(first[-1]), [first[-1]] * mv.size())
 
 
 @case(sync=True)
@@ -199,22 +167,6 @@ def worker_can_be_a_few_adds_ahead():
 
 
 @case(sync=True)
-def gets_without_adds_do_not_wait_for_the_next_round():
-    table = mv.ArrayTableHandler(3, 7)
-    for _ in range(repeats(2000)):
-        equal(table.get(), [7, 7, 7])
-    table.add([1, 1, 1])
-    equal(table.get(), [7 + mv.num_workers()] * 3)
-
-
-@case(sync=True)
-def table_smaller_than_the_number_of_workers():
-    table = mv.ArrayTableHandler(1)
-    for step in range(1, repeats(500)):
-        equal(table.add_get([1]), [step * mv.num_workers()])
-
-
-@case(sync=True)
 def invalid_arguments_do_not_join_a_round():
     matrix = mv.MatrixTableHandler(4, 2)
     if mv.is_master_worker():
@@ -248,36 +200,6 @@ def tables_can_be_freed_at_different_times():
         if mv.rank() % 2:
             del table
     mv.barrier()
-
-
-@case(sync=True)
-def modes_of_the_ranks_are_compared():
-    mv.shutdown()
-    if worker.SIZE > 1:
-        last = worker.RANK == worker.SIZE - 1
-        raises(mv.errors.MismatchError, lambda: mv.init(sync=last), "sync", "async", "rank 0")
-        raises(
-            mv.errors.MismatchError,
-            lambda: mv.init(staleness=3 + last),
-            "staleness=3",
-            "staleness=4",
-        )
-    mv.init(sync=True, timeout=TIMEOUT)
-
-
-@case(sync=True)
-def others_continue_exactly_after_finish():
-    batches = 3 * (mv.worker_id() + 1)  # the first worker has less data
-    rounds = 3 * mv.num_workers()
-    # The sum of ones after each round, to which the workers that still have batches add.
-    sums = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
-                      for r in range(rounds)])  # fmt: skip
-    table = mv.ArrayTableHandler(33_000)
-    for step in range(batches):
-        equal(table.add_get(np.ones(33_000)), np.full(33_000, sums[step]))
-    mv.finish()
-    mv.barrier()
-    equal(table.get(), np.full(33_000, sums[-1]))
 
 
 @case(sync=True)

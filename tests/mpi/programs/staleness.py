@@ -1,10 +1,9 @@
 """Cases about bounded staleness, and about get(sync=True) in all modes."""
 
-import hashlib
 import random
 
 import numpy as np
-from cases import TIMEOUT, equal, raises, texts_of_ranks
+from cases import TIMEOUT, equal, raises
 from modes import case, dawdle
 
 import multiverso as mv
@@ -45,16 +44,6 @@ def staleness_is_never_exceeded_and_the_sum_is_exact():
             for pace in range(3 if session.num_nodes == 1 else 1):
                 _check_bound(staleness, pace)
     mv.init(timeout=TIMEOUT)
-
-
-@case(staleness=0)
-def staleness_of_0_is_sync_mode():
-    table = mv.ArrayTableHandler(100)
-    rng = np.random.default_rng(mv.rank())
-    for _ in range(30):
-        got = table.add_get(rng.standard_normal(100))
-        bits = texts_of_ranks(hashlib.sha256(got.tobytes()).hexdigest())
-        equal(bits, [bits[0]] * mv.size())
 
 
 @case(staleness=1)

@@ -241,20 +241,8 @@ def only_float32_values_have_a_wire_format():
     close(table.get(), np.array([1, 2, 3, 4, 127]) * mv.num_workers(), mv.num_workers())
 
 
-def check_refusal(mode):
-    raises(ValueError, lambda: mv.ArrayTableHandler(5, wire="int8"), "sync mode", mode, "ParamSync")
-    equal(mv.ArrayTableHandler(5, wire="float32").get(), np.zeros(5))
-    mv.barrier()
-
-
-@case()
-def adds_of_tables_in_async_mode_have_no_wire_format():
-    check_refusal("in async mode")
-
-
 @case(staleness=2)
 def bounded_staleness_loses_nothing():
-    check_refusal("with staleness")
     rng = np.random.default_rng((SEED, mv.rank()))
     array, learned = np.zeros(100_000, np.float32), np.zeros(100_000)
     sync = ParamSync([array], wire="int8")

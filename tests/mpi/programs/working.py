@@ -1,7 +1,7 @@
 """Cases about `multiverso.Work`, whose items the workers share."""
 
 import numpy as np
-from cases import case, equal, raises, repeats
+from cases import case, equal, repeats
 from modes import case as mode_case
 
 import multiverso as mv
@@ -77,8 +77,3 @@ def item_whose_lease_ended_is_handed_out_again():
 @mode_case(staleness=1)
 def workers_with_bounded_staleness_share_items():
     _check_that_each_item_is_done_once()
-
-
-@mode_case(sync=True)
-def workers_in_sync_mode_cannot_share_items():
-    raises(mv.errors.UnsupportedError, lambda: mv.Work(range(3)), "sync mode")

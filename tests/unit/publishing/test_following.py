@@ -322,8 +322,6 @@ class TestTables(FolderTestCase):
             self.assertRaises(ValueError, mv.publish, 1, to=self.folder, full_every=0)
         with mv.session():
             self.assertRaisesRegex(StateError, "name", mv.publish, 1, to=self.folder)
-        with mv.session(name="followed", elastic=True):
-            self.assertRaisesRegex(StateError, "elastic", mv.publish, 1, to=self.folder)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,12 @@ import os
 import threading
 from unittest import mock
 
-import numpy as np
 from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 from multiverso._local.processes import has_session, join_targets
 from multiverso._session import membership
 from multiverso.api import current_session
-from multiverso.sync import ParamSync
 from multiverso.sync._shares import Shares, share_of_parameter
 
 
@@ -26,15 +24,6 @@ class TestElasticSession(SessionCleanupTestCase):
                 )
                 self.assertTrue(mv.is_master_worker())
             self.assertEqual((session.num_workers, session.size), (1, 1))
-
-    def test_rejects_sync_mode_and_other_roles(self):
-        for options in ({"sync": True}, {"staleness": 0}):
-            with self.assertRaisesRegex(ValueError, "staleness of 1 or more in an elastic"):
-                mv.init(elastic=True, **options)
-        with self.assertRaisesRegex(ValueError, "role: expected 'all' in an elastic"):
-            mv.init(elastic=True, role="worker")
-        with self.assertRaisesRegex(TypeError, "elastic: expected True or False"):
-            mv.init(elastic=1)
 
     def test_launcher_makes_the_session_elastic(self):
         with mock.patch.dict(os.environ, {"MULTIVERSO_ELASTIC": "1:3"}), mv.session() as session:
@@ -69,30 +58,6 @@ class TestElasticSession(SessionCleanupTestCase):
             self.assertFalse(mv.is_initialized())
             self.assertRaises(mv.errors.StateError, table.get)
             self.assertRaises(mv.errors.StateError, mv.leave)
-
-    def test_leave_is_refused_by_other_sessions(self):
-        with mv.session():
-            self.assertRaisesRegex(mv.errors.StateError, "leave: expected elastic=True", mv.leave)
-            self.assertTrue(mv.is_initialized())
-
-    def test_membership_is_that_of_elastic_sessions(self):
-        for call in (mv.membership, lambda: current_session().on_membership(print)):
-            self.assertRaises(mv.errors.StateError, call)
-            with mv.session(on_peer_lost="continue"):
-                self.assertRaisesRegex(
-                    mv.errors.StateError, "membership: expected elastic=True", call
-                )
-
-    def test_average_follows_the_number_of_workers(self):
-        with mv.session(elastic=True) as session:
-            weights, counts = np.zeros(4), np.zeros(2, np.float32)
-            sync = ParamSync([weights, counts], average=True, weight=2.0)
-            for workers in (1, 2, 4):
-                before = weights.copy()
-                with mock.patch.object(type(session), "num_workers", workers):
-                    weights += 12
-                    sync.sync()
-                np.testing.assert_array_equal(weights, before + 12 / workers)
 
     def test_shares_of_statistics_follow_the_workers(self):
         with mv.session(elastic=True) as session:

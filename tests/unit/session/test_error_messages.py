@@ -38,24 +38,24 @@ class TestAdvice(unittest.TestCase):
 
 
 class TestSecondInit(SessionCleanupTestCase):
-    def check(self, opened, given, expected, received):
-        mv.init(**opened)
-        with self.assertRaises(mv.errors.StateError) as caught:
-            mv.init(**given)
-        message = str(caught.exception)
-        self.assertIn(f": expected {expected}, received {received}; call mv.shutdown()", message)
-
     def test_names_the_arguments_that_differ(self):
-        self.check({"timeout": 7.5}, {"sync": True}, "sync=False, timeout=7.5, start_timeout=7.5",
-                   "sync=True, timeout=1800.0, start_timeout=120.0")  # fmt: skip
-
-    def test_names_the_staleness(self):
-        self.check({"staleness": 3}, {"staleness": 4}, "staleness=3", "staleness=4")
-
-    def test_names_the_policies(self):
-        given = {"nan_policy": "error", "on_peer_lost": "continue"}
-        self.check({}, given, "nan_policy='propagate', on_peer_lost='fail'",
-                   "nan_policy='error', on_peer_lost='continue'")  # fmt: skip
+        for opened, given, expected, received in (
+            (
+                *({"timeout": 7.5}, {"sync": True}, "sync=False, timeout=7.5, start_timeout=7.5"),
+                "sync=True, timeout=1800.0, start_timeout=120.0",
+            ),
+            ({"staleness": 3}, {"staleness": 4}, "staleness=3", "staleness=4"),
+            (
+                *({}, {"nan_policy": "error", "on_peer_lost": "continue"}),
+                "nan_policy='propagate', on_peer_lost='fail'",
+                "nan_policy='error', on_peer_lost='continue'",
+            ),
+        ):
+            with self.subTest(given), mv.session(**opened):
+                with self.assertRaises(mv.errors.StateError) as caught:
+                    mv.init(**given)
+                found = f": expected {expected}, received {received}; call mv.shutdown()"
+                self.assertIn(found, str(caught.exception))
 
 
 class TestMisspelledArguments(SessionTestCase):
@@ -77,11 +77,6 @@ class TestMisspelledArguments(SessionTestCase):
         weights = [np.zeros(3, np.float32)]
         self.check(ParamSync, "did you mean 'average'", arrays=weights, avrage=True)
         self.check(ParamSync, "did you mean 'sync_every'", arrays=weights, syncevery=2)
-
-    def test_an_option_of_other_updaters_names_them(self):
-        message = "'learning_rate' is an option of 'sgd', 'momentum', "
-        with self.assertRaisesRegex(TypeError, message):
-            mv.ArrayTableHandler(3, lr=0.1)
 
 
 class TestScalarsAndTuples(SessionTestCase):

@@ -32,6 +32,19 @@ class TestNotice(SessionCleanupTestCase):
         super().setUp()
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
 
+    def check_leaves(self, code, *arguments, **options):
+        """Check that `check_leaving` exits with this code; return the first line of the log."""
+        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
+            mv.check_leaving(*arguments, **options)
+        self.assertEqual(end.exception.code, code)
+        self.assertFalse(mv.is_initialized())
+        return logs.output[0]
+
+    def check_saved(self, step, values, folder=None):
+        """Check the step of the last checkpoint and the values of its table "w"."""
+        with checkpoint.Checkpoint(checkpoint.latest(folder or self.folder)) as saved:
+            self.assertEqual((saved.step, saved.read("w").tolist()), (step, values))
+
     def test_saves_and_exits(self):
         mv.init(on_term="leave", checkpoints=self.folder)
         table = mv.ArrayTable(3, name="w")
@@ -41,22 +54,15 @@ class TestNotice(SessionCleanupTestCase):
         notify()
         self.assertTrue(mv.is_leaving())
         calls = []
-        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
-            mv.check_leaving(17, before=lambda: calls.append(mv.is_initialized()))
-        self.assertEqual((end.exception.code, calls), (143, [True]))
-        self.assertIn(f"saved in {self.folder}", logs.output[0])
-        self.assertFalse(mv.is_initialized())
-        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
-            self.assertEqual(saved.step, 17)
-            self.assertEqual(saved.read("w").tolist(), [1, 1, 1])
+        line = self.check_leaves(143, 17, before=lambda: calls.append(mv.is_initialized()))
+        self.assertIn(f"saved in {self.folder}", line)
+        self.assertEqual(calls, [True])
+        self.check_saved(17, [1, 1, 1])
 
     def test_exits_without_a_folder(self):
         mv.init(on_term="leave")
         notify()
-        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
-            mv.check_leaving()
-        self.assertEqual(end.exception.code, 1)
-        self.assertIn("no checkpoints=", logs.output[0])
+        self.assertIn("no checkpoints=", self.check_leaves(1))
 
     def test_other_handlers_are_called_too(self):
         received = []
@@ -158,31 +164,21 @@ class TestNotice(SessionCleanupTestCase):
                 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             self.assertEqual(code, 7 if makes_call else -signal.SIGTERM)
 
-    def test_a_program_that_fails_saves(self):
-        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso"):
-            with mv.session(on_term="leave", checkpoints=self.folder):
-                table = mv.ArrayTable(1, [7], name="w")
-                mv.check_leaving(3)
-                notify()
-                raise ValueError("no more data")
-        self.assertEqual(end.exception.code, 143)
-        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
-            self.assertEqual((saved.step, saved.read(table.name).tolist()), (3, [7]))
-
-    def test_the_last_elastic_worker_saves_however_it_leaves(self):
+    def test_the_last_worker_saves_however_it_leaves(self):
         def fails():
             raise ValueError("no more data")
 
         calls = []
         checks = lambda: mv.check_leaving(5, before=lambda: calls.append(mv.is_initialized()))  # noqa: E731
         leaves = lambda: current_session().leave()  # noqa: E731
-        ends = ((checks, 143), (mv.shutdown, 0), (leaves, 0), (fails, 143))
-        for number, (leave, code) in enumerate(ends):
+        ends = ((checks, 143, {}), (mv.shutdown, 0, {}), (fails, 143, {}))
+        ends += tuple((call, code, {"elastic": True}) for call, code, _ in ends)
+        for number, (leave, code, options) in enumerate((*ends, (leaves, 0, {"elastic": True}))):
             folder = os.path.join(self.folder, str(number))
             end = 0
-            with self.assertLogs("multiverso", "WARNING") as logs:
+            with self.subTest(number), self.assertLogs("multiverso", "WARNING") as logs:
                 try:
-                    with mv.session(on_term="leave", elastic=True, checkpoints=folder):
+                    with mv.session(on_term="leave", checkpoints=folder, **options):
                         table = mv.ArrayTable(2, [3, 4], name="w")
                         mv.check_leaving(5)
                         notify()
@@ -191,17 +187,15 @@ class TestNotice(SessionCleanupTestCase):
                     end = error.code
             self.assertEqual((end, mv.is_initialized()), (code, False))
             self.assertIn(f"saved in {folder}", logs.output[0])
-            with checkpoint.Checkpoint(checkpoint.latest(folder)) as saved:
-                self.assertEqual((saved.step, saved.read(table.name).tolist()), (5, [3, 4]))
-        self.assertEqual(calls, [True])
+            self.check_saved(5, [3, 4], folder)
+            del table
+        self.assertEqual(calls, [True, True])
 
     def test_the_last_elastic_worker_ends_with_another_code_without_a_save(self):
         mv.init(on_term="leave", elastic=True)
         notify()
-        with self.assertRaises(SystemExit) as end, self.assertLogs("multiverso", "WARNING") as logs:
-            mv.check_leaving()
-        self.assertEqual(end.exception.code, 1)
-        self.assertIn("its tables are lost: mv.init had no checkpoints=", logs.output[0])
+        line = self.check_leaves(1)
+        self.assertIn("its tables are lost: mv.init had no checkpoints=", line)
         session = mv.init(on_term="leave", elastic=True, checkpoints=self.folder)
         mv.ArrayTable(1, name="w")
         notify()
@@ -213,20 +207,15 @@ class TestNotice(SessionCleanupTestCase):
         session.leave()
 
     def test_the_next_signal_has_no_effect_once_the_ranks_have_left(self):
-        mv.init(on_term="leave")
-        notify()
-        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
-            mv.check_leaving()
-        notify()  # A launcher may send it to ranks that still run.
-        self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
-
-    def test_another_session_restores_the_default_after_the_ranks_have_left(self):
-        mv.init(on_term="leave")
-        notify()
-        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
-            mv.check_leaving()
-        with mv.session():
-            self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+        for is_told_again in (True, False):
+            mv.init(on_term="leave")
+            notify()
+            self.check_leaves(1)
+            if is_told_again:
+                notify()  # A launcher may send it to ranks that still run.
+                self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+            with mv.session():
+                self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
 
     def test_a_thread_that_leaves_ends_the_main_thread_too(self):
         mv.init(on_term="leave", checkpoints=self.folder)
@@ -239,16 +228,6 @@ class TestNotice(SessionCleanupTestCase):
             signal.sigtimedwait([], 5)
         self.assertEqual(end.exception.code, 143)
         self.assertIsNotNone(checkpoint.latest(self.folder))
-
-    def test_saves_at_shutdown_after_a_notice(self):
-        mv.init(on_term="leave", checkpoints=self.folder)
-        table = mv.ArrayTable(1, [7], name="w")
-        mv.check_leaving(3)
-        notify()
-        with self.assertLogs("multiverso", "WARNING"):
-            mv.shutdown()
-        with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
-            self.assertEqual((saved.step, saved.read(table.name).tolist()), (3, [7]))
 
     def test_all_syncs_send_their_last_deltas_and_the_step_is_that_of_the_program(self):
         mv.init(on_term="leave", checkpoints=self.folder)
@@ -265,28 +244,14 @@ class TestNotice(SessionCleanupTestCase):
         first += 1
         notify()
         syncs[0].sync()  # The program asks itself, so this does not.
-        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
-            mv.check_leaving(4)
+        self.check_leaves(143, 4)
         with checkpoint.Checkpoint(checkpoint.latest(self.folder)) as saved:
             self.assertEqual(saved.step, 4)
             self.assertEqual([saved.read(i)[0] for i in range(2)], [4, 3])
 
-    def test_work_hands_out_nothing_more(self):
-        mv.init(on_term="leave")
-        done = []
-        with self.assertRaises(SystemExit), self.assertLogs("multiverso", "WARNING"):
-            for item in mv.Work(range(10)):
-                done.append(item)
-                if item == 4:
-                    notify()
-        self.assertEqual(done, [0, 1, 2, 3, 4])
-
     def test_refuses_options_that_it_cannot_fulfil(self):
         for options, text in (
             ({"on_term": "stop"}, "on_term: expected one of 'end', 'leave', received 'stop'"),
-            ({"on_term": "leave", "staleness": 2}, "on_term: expected 'end' with staleness"),
-            ({"on_term": "leave", "role": "worker"}, "role: expected 'all'"),
-            ({"checkpoints": self.folder}, "checkpoints: expected on_term='leave'"),
             ({"on_term": "leave", "checkpoints": 3}, "expected"),
         ):
             with self.assertRaisesRegex((TypeError, ValueError), text):
@@ -323,7 +288,15 @@ if __name__ == "__main__":
 
 @unittest.skipIf(sys.platform == "win32", "needs POSIX signals")
 class TestSpawn(unittest.TestCase):
-    def check(self, told, method, saves=True):
+    def test_sigterm_to_the_parent_or_a_rank_ends_both(self):
+        for told, method, saves in (
+            *(("parent", "spawn", True), ("parent", "fork", True), ("parent", "fork", False)),
+            *(("rank", "spawn", True), ("rank", "fork", True), ("rank", "fork", False)),
+        ):
+            with self.subTest(told=told, method=method, saves=saves):
+                self.check(told, method, saves)
+
+    def check(self, told, method, saves):
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "parent.py")
             with open(script, "w", encoding="utf-8") as file:
@@ -340,18 +313,3 @@ class TestSpawn(unittest.TestCase):
                 return
             with checkpoint.Checkpoint(checkpoint.latest(saved)) as found:
                 self.assertGreater(found.read("w")[0], 0)
-
-    def test_spawn_passes_sigterm_to_its_ranks(self):
-        for method in ("spawn", "fork"):
-            with self.subTest(method):
-                self.check("parent", method)
-
-    def test_spawn_exits_if_its_ranks_leave(self):
-        for method in ("spawn", "fork"):
-            with self.subTest(method):
-                self.check("rank", method)
-
-    def test_spawn_ends_with_another_code_if_nothing_is_saved(self):
-        for told in ("parent", "rank"):
-            with self.subTest(told):
-                self.check(told, "fork", saves=False)

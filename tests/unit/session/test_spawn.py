@@ -304,14 +304,7 @@ class TestSpawnWithoutAScript(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "read")
             code += f"mv.spawn(reports, 2, ({str(path)!r},))"
-            paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-            process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "PYTHONPATH": paths},
-            )
-            with process, ended(process):
+            with started("-c", code, stdout=subprocess.PIPE, text=True) as process:
                 self.assertEqual([process.stdout.readline() for _ in range(2)], 2 * ["line\n"])
                 path.touch()
                 self.assertEqual(process.wait(), 0)
@@ -388,11 +381,7 @@ class TestSpawnOfAScript(unittest.TestCase):
             if __name__ == "__main__":
                 mv.spawn(train, 2, (sys.argv[1],))
         """)
-        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        process = subprocess.Popen(
-            [sys.executable, script, self.folder], env={**os.environ, "PYTHONPATH": paths}
-        )
-        with process, ended(process):
+        with started(script, self.folder) as process:
             while len(found := list(self.folder.glob("pid-*"))) < 2:
                 self.assertIsNone(process.poll())
                 time.sleep(0.01)
@@ -403,15 +392,18 @@ class TestSpawnOfAScript(unittest.TestCase):
 
 
 @contextlib.contextmanager
-def ended(process):
-    """Kill a process at the end, and before if it runs longer than it ever needs."""
-    timer = threading.Timer(WALL_TIMEOUT, process.kill)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        process.kill()
+def started(*arguments, **options):
+    """Run Python, which is killed at the end, and before if it runs longer than it ever needs."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environ = {**os.environ, "PYTHONPATH": paths}
+    with subprocess.Popen([sys.executable, *arguments], env=environ, **options) as process:
+        timer = threading.Timer(WALL_TIMEOUT, process.kill)
+        timer.start()
+        try:
+            yield process
+        finally:
+            timer.cancel()
+            process.kill()
 
 
 class TestLocalJob(unittest.TestCase):

@@ -71,9 +71,6 @@ MATRIX_OPTIONS = {
     if refusal_of(*features_of(name), "matrix") is None
 }
 
-#: The options of the updaters that matrices, hash tables, all modes and several nodes accept.
-MATRIX_OPTIONS = {name: options for name, options in OPTIONS.items() if "dcasgd" not in name}
-
 
 def square_sum(values, dtype):
     """Return the sum of the squares of numbers, in a dtype and in the order of the library."""

@@ -2,23 +2,12 @@
 
 import gc
 import math
-import multiprocessing
 import random
 
 import numpy as np
 from sessions import SessionCleanupTestCase, SessionTestCase
 
 import multiverso as mv
-
-
-def _use_in_child(future, table, queue):
-    outcomes = []
-    for call in (future.result, table.flush, lambda: table.add_async([1, 2])):
-        try:
-            outcomes.append(call())
-        except mv.errors.ForkedError as error:
-            outcomes.append(str(error))
-    queue.put(outcomes)
 
 
 class TestOrder(SessionCleanupTestCase):
@@ -93,21 +82,6 @@ class TestFutures(SessionTestCase):
         self.assertRaises(TypeError, future.result, "1") if not future.done() else None
         self.assertRaises(TypeError, table.flush, "1")
 
-    def test_forked_child_gets_errors(self):
-        table = mv.ArrayTableHandler(2)
-        future = table.add_async([1, 2])
-        table.flush()
-        context = multiprocessing.get_context("fork")
-        queue = context.SimpleQueue()
-        child = context.Process(target=_use_in_child, args=(future, table, queue))
-        child.start()
-        outcomes = queue.get()
-        child.join(30)
-        self.assertEqual(child.exitcode, 0)
-        for outcome in outcomes:
-            self.assertIn("forked", outcome)
-        self.assertEqual(table.get().tolist(), [1, 2])
-
 
 class TestFreshGets(SessionTestCase):
     def test_reads_only_changed_rows_again(self):
@@ -130,15 +104,6 @@ class TestFreshGets(SessionTestCase):
             change(ones)
             np.testing.assert_array_equal(future.result(), before + 1)
 
-    def test_needs_async_mode(self):
-        mv.shutdown()
-        for mode in ({"sync": True}, {"staleness": 1}):
-            with mv.session(**mode):
-                table = mv.MatrixTableHandler(4, 2)
-                with self.assertRaisesRegex(ValueError, "fresh: expected False unless"):
-                    table.get_async(fresh=True)
-        mv.init()
-
 
 class TestErrors(SessionCleanupTestCase):
     """A worker that has finished cannot add, which the library finds only when it adds."""
@@ -157,23 +122,19 @@ class TestErrors(SessionCleanupTestCase):
         table.flush()
         mv.barrier()
 
-    def test_flush_raises_the_error_once(self):
-        table, _ = self.failing_add()
-        with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
-            table.flush()
-        table.flush()
+    def test_flush_and_barrier_raise_the_error_once(self):
+        for call in (lambda table: table.flush(), lambda _: mv.barrier()):
+            table, _ = self.failing_add()
+            with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
+                call(table)
+            call(table)
+            mv.shutdown()
 
     def test_flush_counts_several_errors(self):
         table, _ = self.failing_add()
         table.add_async([3, 4])
         with self.assertRaisesRegex(mv.errors.StateError, "2 background calls failed, first.*'w'"):
             table.flush()
-
-    def test_barrier_raises_the_error_once(self):
-        self.failing_add()
-        with self.assertRaisesRegex(mv.errors.StateError, "'w'.*finish"):
-            mv.barrier()
-        mv.barrier()
 
     def test_closing_raises_the_error_after_the_end(self):
         self.failing_add()

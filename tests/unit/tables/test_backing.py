@@ -520,14 +520,6 @@ class TestRefusals(BackingTest):
             mv.HashTable(0, capacity=5, backing=self.folder / "rows")
         self.assertEqual(list(self.folder.iterdir()), [])
 
-    def test_sessions_that_do_not_support_it_say_so(self):
-        with mv.session(sync=True):
-            self.assertRaisesRegex(ValueError, "backing: expected", self.matrix)
-        with mv.session(name=f"backing-{os.getpid()}"):
-            table = self.matrix()
-            self.assertRaisesRegex(mv.StateError, "publish.*backing", mv.publish, 1)
-            del table
-
     def test_wrong_arguments_are_refused(self):
         with mv.session():
             self.assertRaises(TypeError, mv.MatrixTable, 2, 2, backing=3)

@@ -92,38 +92,6 @@ class TestRowsOfATable(SessionTestCase):
         super().setUp()
         self.matrix = mv.MatrixTableHandler(4, 2, np.arange(8))
 
-    def test_invalid_id_raises_index_error_and_changes_nothing(self):
-        for ids, value, position in (
-            ([-1], -1, 0),
-            ([0, 4], 4, 1),
-            ([0, 1, 2**31], 2**31, 2),
-            (np.array([3, 2**62]), 2**62, 1),
-            (np.array([-(2**40), 0]), -(2**40), 0),
-            (np.array([3, 2**32], np.uint64), 2**32, 1),
-        ):
-            out = np.full((len(ids), 2), 7, np.float32)
-            for call in (
-                lambda ids=ids, out=out: self.matrix.get(ids, out=out),
-                lambda ids=ids: self.matrix.add(np.ones((len(ids), 2)), ids),
-            ):
-                with self.assertRaises(IndexError) as caught:
-                    call()
-                self.assertRegex(str(caught.exception), rf"(?<!\d){value}(?!\d)")
-                self.assertRegex(str(caught.exception), rf"row_ids\[{position}\]")
-            self.assertTrue((out == 7).all())
-        np.testing.assert_array_equal(self.matrix.get(), np.arange(8).reshape(4, 2))
-
-    def test_duplicate_ids_are_added_and_returned_each_time(self):
-        self.matrix.add([[1, 1], [2, 2], [3, 3]], [1, 0, 1])
-        np.testing.assert_array_equal(self.matrix.get([1, 1, 0]), [[6, 7], [6, 7], [2, 3]])
-
-    def test_empty_ids_are_a_no_op(self):
-        self.assertEqual(self.matrix.get([]).shape, (0, 2))
-        self.assertEqual(self.matrix.get(range(0), sync=True).shape, (0, 2))
-        for nothing in ([], np.empty((0, 2)), np.empty(0, np.float32)):
-            self.matrix.add(nothing, [])
-        np.testing.assert_array_equal(self.matrix.get(), np.arange(8).reshape(4, 2))
-
     def test_ids_may_share_memory_with_out(self):
         table = mv.MatrixTableHandler(3, 1, [[30], [20], [10]], dtype="int64")
         memory = np.array([2, 0, 1])

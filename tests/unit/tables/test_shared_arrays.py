@@ -90,15 +90,6 @@ class TestSharedArrays(SessionCleanupTestCase):
                         gc.collect()
                     self.assertTrue((view == 2).all())
 
-    def test_live_view_is_refused_where_the_memory_cannot_be_shown(self):
-        with mv.session(sync=True):
-            with self.assertRaisesRegex(mv.errors.UnsupportedError, "in rounds.*call view"):
-                mv.ArrayTableHandler(3).view(live=True)
-        with mv.session():
-            lazy = mv.ArrayTableHandler(3, mv.initializers.Zeros())
-            with self.assertRaisesRegex(mv.errors.UnsupportedError, "without an initializer"):
-                lazy.view(live=True)
-
     def test_a_closed_session_is_an_error(self):
         with mv.session(sync=True):
             table = mv.ArrayTableHandler(3)

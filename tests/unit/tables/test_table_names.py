@@ -1,9 +1,7 @@
 """Names of tables come back as they were given; long and equal ones do not mix tables up."""
 
 import inspect
-import json
 import os
-import sys
 import unittest
 import warnings
 
@@ -11,7 +9,6 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 from folders import FolderTestCase
-from programs import run_command
 from requirements import needs
 
 import multiverso as mv
@@ -74,18 +71,6 @@ class TestNames(FolderTestCase):
             self.assertEqual(
                 [float(opened.read(name)[0]) for name in AWKWARD], list(range(len(AWKWARD)))
             )
-
-    def test_top_prints_names_as_json(self):
-        name = f"top \x1b {os.getpid()}"
-        with mv.session(name=name):
-            kept = mv.ArrayTableHandler(2, name=AWKWARD[4])
-            status, printed, errors = run_command(
-                sys.executable, "-m", "multiverso", "top", "--once", "--json"
-            )
-            del kept
-        self.assertEqual(status, 0, errors)
-        found = [job for job in json.loads(printed) if job["name"] == name]
-        self.assertEqual([table["name"] for table in found[0]["tables"]], [AWKWARD[4]])
 
     def test_names_that_a_table_cannot_have_are_refused(self):
         with mv.session():

@@ -5,7 +5,6 @@ import gc
 import math
 import pickle
 import random
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from sessions import SessionTestCase
@@ -83,22 +82,6 @@ class TestCreation(SessionTestCase):
         with self.assertRaisesRegex(ValueError, str(rows)):
             matrix.add(range(7))
 
-    def test_accepts_names_and_rejects_invalid_ones(self):
-        self.assertEqual(mv.ArrayTableHandler(1, name="Gewichte ä").name, "Gewichte ä")
-        self.assertEqual(mv.ArrayTableHandler(1, name="n" * 63).name, "n" * 63)
-        for wrong in (1, b"w"):
-            with self.assertRaisesRegex(TypeError, "name: expected a str"):
-                mv.ArrayTableHandler(1, name=wrong)
-        for wrong in ("", "a\0b"):
-            with self.assertRaisesRegex(ValueError, "name: expected"):
-                mv.ArrayTableHandler(1, name=wrong)
-
-    def test_rejects_unknown_updaters(self):
-        for wrong in ("adamax", "", "ADD", None, 0, ["add"]):
-            error = ValueError if isinstance(wrong, str) else TypeError
-            with self.assertRaisesRegex(error, "'add', 'sgd', .*'adam', .*received"):
-                mv.ArrayTableHandler(1, updater=wrong)
-
     def test_failed_creation_leaves_the_session_usable(self):
         with self.assertRaises(ValueError):
             mv.ArrayTableHandler(3, [1, 2])
@@ -160,20 +143,6 @@ class TestInitValue(SessionTestCase):
 
 
 class TestValues(SessionTestCase):
-    def test_get_add_and_add_get_match_numpy(self):
-        rng = np.random.default_rng(1)
-        for dtype in DTYPES:
-            for size in SIZES:
-                first, second = rng.integers(-1000, 1000, (2, size)).astype(dtype)
-                table = mv.ArrayTableHandler(size, first, dtype=dtype)
-                np.testing.assert_array_equal(table.get(), first)
-                table.add(second)
-                np.testing.assert_array_equal(table.get(), first + second)
-                added = table.add_get(second)
-                np.testing.assert_array_equal(added, first + second + second)
-                self.assertEqual((added.dtype, added.shape), (np.dtype(dtype), (size,)))
-                np.testing.assert_array_equal(table.get(sync=True), added)
-
     def test_results_are_independent_copies(self):
         table = mv.ArrayTableHandler(3)
         first = table.get()
@@ -210,55 +179,6 @@ class TestValues(SessionTestCase):
             expected[row_ids] *= 2
             np.testing.assert_array_equal(matrix.get(), expected)
             np.testing.assert_array_equal(matrix.get(row_ids), expected[row_ids])
-
-    def test_concurrent_adds_of_threads_are_never_lost(self):
-        table = mv.ArrayTableHandler(3)
-        matrix = mv.MatrixTableHandler(5, 3)
-
-        def work():
-            for _ in range(2000):
-                table.add(np.ones(3, np.float32))
-                matrix.add(np.ones((3, 3), np.float32), [1, 4, 1])
-
-        with ThreadPoolExecutor(4) as pool:
-            for future in [pool.submit(work) for _ in range(4)]:
-                future.result()
-        self.assertEqual(table.get().tolist(), [8000] * 3)
-        self.assertEqual(matrix.get()[:, 0].tolist(), [0, 16_000, 0, 0, 8000])
-
-
-class TestUpdaters(SessionTestCase):
-    def test_sgd_applies_a_step(self):
-        table = mv.ArrayTableHandler(3, [1, 2, 3], updater="sgd", learning_rate=0.5)
-        table.add([2, 4, 6])
-        self.assertEqual(table.get().tolist(), [0, 0, 0])
-        self.assertEqual(table.options, {"learning_rate": 0.5})
-        self.assertEqual(mv.ArrayTableHandler(1, updater="sgd").options, {"learning_rate": 0.01})
-
-    def test_set_option_applies_to_the_next_add(self):
-        table = mv.MatrixTableHandler(1, 1, updater="sgd", learning_rate=1)
-        table.add([[1]])
-        table.set_option(learning_rate=0.25)
-        self.assertEqual(table.options, {"learning_rate": 0.25})
-        table.add([[2]], [0])
-        self.assertEqual(table.get().tolist(), [[-1.5]])
-
-    def test_rejects_invalid_options(self):
-        for wrong in (math.nan, math.inf, "0.1", True, 1j):
-            error = ValueError if isinstance(wrong, float) else TypeError
-            with self.assertRaisesRegex(error, "learning_rate: expected a.* number, received"):
-                mv.ArrayTableHandler(1, updater="sgd", learning_rate=wrong)
-            table = mv.ArrayTableHandler(1, updater="sgd")
-            with self.assertRaisesRegex(error, "learning_rate: expected a.* number, received"):
-                table.set_option(learning_rate=wrong)
-            self.assertEqual(table.options, {"learning_rate": 0.01})
-        with self.assertRaisesRegex(TypeError, "'add' has no options, received learning_rate"):
-            mv.ArrayTableHandler(1, learning_rate=0.1)
-        with self.assertRaisesRegex(
-            TypeError, "'sgd' has learning_rate, weight_decay, clipnorm, clipvalue, received mom"
-        ):
-            mv.ArrayTableHandler(1, updater="sgd").set_option(momentum=0.9)
-        self.assertEqual(mv.ArrayTableHandler(1).options, {})
 
 
 class TestIdentity(SessionTestCase):

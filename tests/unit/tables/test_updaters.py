@@ -102,14 +102,6 @@ class TestFormulas(SessionTestCase):
             table.add(np.ones(40))
             self.assertEqual(np.flatnonzero(np.isnan(table.get())).tolist(), [7], name)
 
-    def test_adam_counts_updates_per_row(self):
-        matrix = mv.MatrixTableHandler(3, 4, updater="adam", learning_rate=0.5, epsilon=1e-30)
-        for _ in range(1000):
-            matrix.add(np.ones((1, 4)), [0])
-        matrix.add(np.full((1, 4), 1e-3), [2])
-        # The length of Adam's first step is the learning rate, whenever the step is made.
-        np.testing.assert_allclose(matrix.get([1, 2]), [[0] * 4, [-0.5] * 4], rtol=1e-5)
-
     def test_dcasgd_compensates_delay_since_the_last_get(self):
         table = mv.ArrayTableHandler(1, 10, updater="dcasgd", learning_rate=1, variance_control=1)
         table.add([2])  # no get yet, so no compensation
@@ -206,28 +198,15 @@ class TestFormulas(SessionTestCase):
         table.add([[6, 8]], index=np.s_[1:2, 2:4])
         self.assertEqual(table.get([1]).tolist(), [[0, 0, -3, -4]])
 
-    def test_clipnorm_of_keys_is_the_norm_of_all_keys_of_a_call(self):
-        initial = mv.initializers.Zeros()
-        for dtype in (*FLOATS, "bfloat16"):
-            table = mv.HashTableHandler(
-                2, 9, initial, dtype=dtype, updater="sgd", learning_rate=1, clipnorm=5
-            )
-            table.add([[6, 0], [0, 4], [0, 4]], [-7, 2**40, 2**40])
-            self.assertEqual(table.get([-7, 2**40]).tolist(), [[-3, 0], [0, -4]], dtype)
-
     def test_norm_that_is_not_finite_makes_the_gradient_that_of_keras(self):
         for value, expected in ((math.nan, [math.nan] * 2), (math.inf, [math.nan, 0])):
             table = mv.ArrayTableHandler(2, updater="sgd", clipnorm=1)
             np.testing.assert_array_equal(table.add_get([value, 1]), expected)
 
-    def test_row_wise_updaters_need_a_matrix_of_short_rows(self):
+    def test_row_wise_updaters_need_short_rows(self):
         for name in ("rowwise_adagrad", "rowwise_adam"):
-            with self.assertRaisesRegex(ValueError, "expected a matrix.*received an array"):
-                mv.ArrayTableHandler(4, updater=name)
             with self.assertRaisesRegex(ValueError, "received 2049 columns"):
                 mv.MatrixTableHandler(2, 2049, updater=name)
-            with self.assertRaisesRegex(ValueError, "expected a matrix"):
-                ParamSync([np.zeros(3)], updater=name)
 
     def test_ftrl_forgets_initial_values_and_is_sparse(self):
         options = {"updater": "ftrl", "learning_rate": 1, "initial_accumulator_value": 9}
@@ -360,6 +339,8 @@ class TestOptions(SessionTestCase):
             mv.ArrayTableHandler(3, updater="newton")
 
     def test_rejects_options_of_another_updater(self):
+        with self.assertRaisesRegex(TypeError, "'add' has no options, received learning_rate"):
+            mv.ArrayTableHandler(1, learning_rate=0.1)
         with self.assertRaisesRegex(TypeError, "'adam' has learning_rate, beta_1, .*momentum=0.9"):
             mv.ArrayTableHandler(1, updater="adam", momentum=0.9)
         message = "decay: updater 'sgd' has learning_rate, weight_decay, clipnorm, clipvalue, rec"
@@ -385,13 +366,7 @@ class TestOptions(SessionTestCase):
             table.add([1, 2, 4])
             table.set_option(learning_rate=rate * 2)
             self.assertEqual(table.add_get([1, 0, 0]).tolist(), [-0.75, -0.5, -1])
-        for wrong in (
-            np.array([0.25]),
-            np.array(True),
-            np.array("1"),
-            np.array(1j),
-            np.array(None),
-        ):
+        for wrong in map(np.array, ([0.25], True, "1", 1j, None)):
             with self.assertRaisesRegex(TypeError, "learning_rate: expected a finite number"):
                 table.set_option(learning_rate=wrong)
             with self.assertRaisesRegex(TypeError, "size: expected an int"):
@@ -416,26 +391,8 @@ class TestOptions(SessionTestCase):
         table = mv.ArrayTableHandler(1, updater="adam", beta_1=None, beta_2=0.5)
         self.assertEqual((table.options["beta_1"], table.options["beta_2"]), (0.9, 0.5))
 
-    def test_integer_tables_support_only_add(self):
-        for name in OPTIMIZERS:
-            for dtype in ("int32", "int64"):
-                with self.assertRaisesRegex(TypeError, "expected 'add' for a table of integers"):
-                    mv.ArrayTableHandler(1, dtype=dtype, updater=name)
-        self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
-
 
 class TestDuplicateRows(SessionTestCase):
-    def test_duplicate_rows_are_summed_into_one_update(self):
-        for name in MATRIX_OPTIONS:
-            if name in ("add", "sgd", "easgd"):
-                continue
-            twice = mv.MatrixTableHandler(4, 2, 1, updater=name)
-            once = mv.MatrixTableHandler(4, 2, 1, updater=name)
-            for _ in range(3):
-                twice.add([[1, 2], [9, 9], [4, -8]], [3, 0, 3])
-                once.add([[5, -6], [9, 9]], [3, 0])
-            assert_same_bits(twice.get(), once.get())
-
     def test_duplicate_rows_decay_once_and_are_clipped_as_their_sum(self):
         for name in OPTIONS:
             if "weight_decay" not in UPDATERS[name][1]:
@@ -464,27 +421,8 @@ class TestDuplicateRows(SessionTestCase):
 
 
 class TestModes(unittest.TestCase):
-    def test_modes_give_equal_results_on_one_rank(self):
-        rng = np.random.default_rng(3)
-        deltas = [random_gradient(rng, 20_001, "float32") for _ in range(6)]
-        for name in ARRAY_OPTIONS.keys() & MATRIX_OPTIONS:
-            values = []
-            for mode in ({}, {"sync": True}, {"staleness": 2}):
-                with mv.session(**mode):
-                    table = mv.ArrayTableHandler(20_001, 0.5, updater=name, **OPTIONS[name])
-                    for delta in deltas[:3]:
-                        table.add_get(delta)
-                    for delta in deltas[3:]:
-                        table.add(delta)
-                        table.get()
-                    values.append(table.get())
-            assert_same_bits(values[1], values[0])
-            assert_same_bits(values[2], values[0])
-
-    def test_clipnorm_in_sync_mode_is_refused(self):
+    def test_clipnorm_cannot_be_set_in_sync_mode(self):
         with mv.session(sync=True):
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode"):
-                mv.ArrayTableHandler(2, updater="adam", clipnorm=2)
             table = mv.ArrayTableHandler(2, updater="adam", clipnorm=0)
             before = table.options
             with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 in sync mode"):
@@ -496,11 +434,9 @@ class TestModes(unittest.TestCase):
 
 
 class TestParamSync(unittest.TestCase):
-    def test_clipnorm_is_refused(self):
+    def test_clipnorm_that_is_set_later_is_refused(self):
         array = np.zeros(2, np.float32)
         with mv.session():
-            with self.assertRaisesRegex(ValueError, "clipnorm: expected 0 for a sync"):
-                ParamSync([array], updater="sgd", clipnorm=5)
             sync = ParamSync([array], updater="sgd", learning_rate=1)
             array += 8
             sync.tables[0].set_option(clipnorm=5)
@@ -529,21 +465,9 @@ class TestParamSync(unittest.TestCase):
                         sync.sync()
                         assert_same_bits(np.concatenate([first, second.ravel()]), model.values[0])
 
-    def test_easgd_moves_arrays_and_table_towards_each_other(self):
-        for mode in ({}, {"sync": True}, {"staleness": 1}):
-            with mv.session(**mode):
-                array = np.zeros(20_000, np.float32)
-                sync = ParamSync([array], updater="easgd", elastic_force=0.25)
-                array += 8
-                sync.sync()
-                self.assertEqual(set(sync.tables[0].get().tolist()), {2})
-                self.assertEqual(set(array.tolist()), {6.5})
-
     def test_param_sync_rejects_invalid_options(self):
         with mv.session():
             with self.assertRaisesRegex(
                 TypeError, "'nesterov' has learning_rate, momentum, weight_decay, clipnorm, clipv"
             ):
                 ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
-            with self.assertRaisesRegex(TypeError, "expected 'add' for a table of integers"):
-                ParamSync([np.zeros(2), np.zeros(2, int)], updater="adam")
