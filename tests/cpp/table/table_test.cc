@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "support/jobs.h"
 
 namespace multiverso::testing {
