@@ -52,6 +52,27 @@ class TableFileTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(TableFileTest, AUseThatIsCancelledLeavesTheFilesAsTheyWere) {
+  Use(77, 'a');
+  {
+    auto file = Open();
+    ASSERT_TRUE(file.value()->BeginUse(78).ok());
+    file.value()->CancelUse();
+  }
+  auto file = Open();
+  ASSERT_TRUE(file.ok()) << file.status().text();
+  EXPECT_EQ(file.value()->last_session(), 77U);
+}
+
+TEST_F(TableFileTest, ACancelledUseOfANewTableLeavesNoFiles) {
+  {
+    auto file = Open();
+    ASSERT_TRUE(file.value()->BeginUse(78).ok());
+    file.value()->CancelUse();
+  }
+  EXPECT_FALSE(Exists("/node-0"));
+}
+
 TEST_F(TableFileTest, AFileOfAnInterruptedCreationIsNew) {
   {
     auto file = Open();
