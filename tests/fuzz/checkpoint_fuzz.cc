@@ -43,6 +43,9 @@ namespace {
 constexpr char kFolders[][24] = {"/saved/000001-step-3", "/saved/000002-step-4"};
 constexpr char kNames[][32] = {"manifest.mv", "shard-00000.mv", "shard-00000-of-000001.mv"};
 
+// Where the header of a data file has the id of its checkpoint.
+constexpr size_t kPlaceOfId = 24;
+
 std::string PathOf(size_t folder, size_t file) {
   return std::string(kFolders[folder]) + "/" + kNames[file];
 }
@@ -50,6 +53,33 @@ std::string PathOf(size_t folder, size_t file) {
 // Return the indices of the folder that is read, and of the file that is replaced.
 size_t FolderOf(char options) { return (options & 12) != 0 ? 1 : 0; }
 size_t FileOf(char options) { return (options & 8) != 0 ? 2 : options & 1; }
+
+// Writes the checksum of the first `size` - 4 bytes into the 4 bytes that follow.
+void PutCrc(std::string* bytes, size_t size) {
+  if (size < 4 || size > bytes->size()) return;
+  const uint32_t crc = Crc32c(bytes->data(), static_cast<int64_t>(size) - 4);
+  std::memcpy(bytes->data() + size - 4, &crc, 4);
+}
+
+// Corrects the checksums of a file with any contents, as an attacker would.
+void CorrectChecksums(MemoryFiles* files, size_t folder, size_t file) {
+  std::string* const bytes = files->Find(PathOf(folder, file));
+  if (file == 0) {
+    PutCrc(bytes, bytes->size());
+    return;
+  }
+  // The fixed part of a data file's header has 64 bytes, with the header's size at byte 40.
+  int64_t header_bytes = 4096;
+  if (bytes->size() >= 48) std::memcpy(&header_bytes, bytes->data() + 40, 8);
+  if (header_bytes < 64 || header_bytes > static_cast<int64_t>(bytes->size())) return;
+  PutCrc(bytes, static_cast<size_t>(header_bytes));
+  std::string* const manifest = files->Find(PathOf(folder, 0));
+  Result<Manifest> decoded = DecodeManifest(*manifest, "");
+  SavedFile* const saved = &decoded->files[file - 1];
+  saved->bytes = static_cast<int64_t>(bytes->size());
+  saved->header_crc = HeaderCrcOf(bytes->substr(0, static_cast<size_t>(header_bytes)));
+  *manifest = EncodeManifest(decoded.value());
+}
 
 // Returns the files of a valid checkpoint, which has three small tables, and of an increment.
 const MemoryFiles& Original() {
@@ -86,6 +116,14 @@ const MemoryFiles& Original() {
     tables[2].areas = {rows, steps, row_ids};
     const Status status = SaveMemory(made, "/saved", 3, 0, tables, "1.2.3");
     Require(status.ok(), "a checkpoint", status.text());
+    // A save draws its id and notes the time, by which the files of the corpus would not fit.
+    std::string* const manifest = made->Find(PathOf(0, 0));
+    Manifest fixed = DecodeManifest(*manifest, "").value();
+    fixed.id = fixed.files[0].id = 7;
+    fixed.created = 0;
+    *manifest = EncodeManifest(fixed);
+    std::memcpy(made->Find(PathOf(0, 1))->data() + kPlaceOfId, &fixed.id, sizeof(fixed.id));
+    CorrectChecksums(made, 0, 1);
     const Result<Manifest> base = ReadManifest(made, kFolders[0]);
     Require(base.ok(), "a manifest", base.status().text());
     const Result<Manifest> increment =
@@ -101,33 +139,6 @@ const MemoryFiles& Original() {
     return made;
   }();
   return *files;
-}
-
-// Writes the checksum of the first `size` - 4 bytes into the 4 bytes that follow.
-void PutCrc(std::string* bytes, size_t size) {
-  if (size < 4 || size > bytes->size()) return;
-  const uint32_t crc = Crc32c(bytes->data(), static_cast<int64_t>(size) - 4);
-  std::memcpy(bytes->data() + size - 4, &crc, 4);
-}
-
-// Corrects the checksums of a file with any contents, as an attacker would.
-void CorrectChecksums(MemoryFiles* files, size_t folder, size_t file) {
-  std::string* const bytes = files->Find(PathOf(folder, file));
-  if (file == 0) {
-    PutCrc(bytes, bytes->size());
-    return;
-  }
-  // The fixed part of a data file's header has 64 bytes, with the header's size at byte 40.
-  int64_t header_bytes = 4096;
-  if (bytes->size() >= 48) std::memcpy(&header_bytes, bytes->data() + 40, 8);
-  if (header_bytes < 64 || header_bytes > static_cast<int64_t>(bytes->size())) return;
-  PutCrc(bytes, static_cast<size_t>(header_bytes));
-  std::string* const manifest = files->Find(PathOf(folder, 0));
-  Result<Manifest> decoded = DecodeManifest(*manifest, "");
-  SavedFile* const saved = &decoded->files[file - 1];
-  saved->bytes = static_cast<int64_t>(bytes->size());
-  saved->header_crc = HeaderCrcOf(bytes->substr(0, static_cast<size_t>(header_bytes)));
-  *manifest = EncodeManifest(decoded.value());
 }
 
 Status ReadAll(MemoryFiles* files, const char* folder) {

@@ -11,31 +11,6 @@ Status PassOn(const Status& status, bool* continued) {
   return Status::Ok();
 }
 
-TEST(Status, IsOkByDefault) {
-  const Status status;
-  EXPECT_TRUE(status.ok());
-  EXPECT_FALSE(status.pending());
-  EXPECT_EQ(status.text(), "");
-}
-
-TEST(Status, PendingIsNotOkAndHasNoText) {
-  const Status status = Status::Pending();
-  EXPECT_FALSE(status.ok());
-  EXPECT_TRUE(status.pending());
-  EXPECT_EQ(status.code(), Code::kPending);
-  EXPECT_EQ(status.text(), "");
-}
-
-TEST(Status, CopiesKeepCodeAndText) {
-  const Status original(Code::kIndex, "row_ids[3]");
-  Status copy;
-  copy = original;
-  EXPECT_EQ(copy.code(), Code::kIndex);
-  EXPECT_EQ(copy.text(), "row_ids[3]");
-  EXPECT_FALSE(copy.ok());
-  EXPECT_FALSE(copy.pending());
-}
-
 TEST(Status, InAddsTheContextToErrorsOnly) {
   const Status error = Status(Code::kTimeout, "waited for rank 1").In("init");
   EXPECT_EQ(error.code(), Code::kTimeout);
@@ -74,22 +49,6 @@ TEST(Status, ReturnIfNotOkPassesErrorsAndPendingUp) {
   EXPECT_FALSE(continued);
   EXPECT_TRUE(PassOn(Status::Ok(), &continued).ok());
   EXPECT_TRUE(continued);
-}
-
-TEST(Result, HoldsAValueOrAnError) {
-  Result<std::string> value(std::string("w"));
-  ASSERT_TRUE(value.ok());
-  EXPECT_EQ(value.value(), "w");
-  EXPECT_EQ(value->size(), 1U);
-  const Result<std::string> error(Status(Code::kValue, "no"));
-  EXPECT_FALSE(error.ok());
-  EXPECT_EQ(error.status().code(), Code::kValue);
-}
-
-TEST(Result, CanHoldMoveOnlyTypes) {
-  Result<std::unique_ptr<int>> made(std::make_unique<int>(7));
-  const std::unique_ptr<int> taken = std::move(made.value());
-  EXPECT_EQ(*taken, 7);
 }
 
 }  // namespace

@@ -5,11 +5,6 @@
 namespace multiverso {
 namespace {
 
-TEST(StrCat, ConcatenatesItsArguments) {
-  EXPECT_EQ(StrCat("rank ", 3, " of ", int64_t{1} << 40, ", ", 0.5),
-            "rank 3 of 1099511627776, 0.5");
-}
-
 TEST(Plural, IsEmptyOnlyForOne) {
   EXPECT_STREQ(Plural(0), "s");
   EXPECT_STREQ(Plural(1), "");

@@ -141,15 +141,6 @@ TEST_F(Fork, MakesHandlesStaleInTheChildOnly) {
   ExpectWorking(session_, table_, 2);
 }
 
-TEST_F(Fork, MakesHandlesStaleInAGrandchild) {
-  Child child([&] {
-    Child grandchild([&] { return TryInChild(session_, table_); });
-    return grandchild.Wait();
-  });
-  EXPECT_EQ(child.Wait(), 0);
-  ExpectWorking(session_, table_, 1);
-}
-
 // Returns whether the memory has only zeros, and can be changed.
 bool IsBlank(const void* memory) {
   volatile float* const values = static_cast<float*>(const_cast<void*>(memory));

@@ -130,36 +130,6 @@ TEST(Session, CanBeClosedAgainWhenACallHasKeptItOpen) {
   EXPECT_EQ(MV_SessionClose(session), MV_ERR_HANDLE);
 }
 
-TEST(Session, CanBeEndedByLeaving) {
-  const MV_Session session = OpenAlone();
-  const MV_Table table = CreateArray(session, 3);
-  EXPECT_EQ(MV_SessionLeave(session, nullptr), MV_OK);
-  EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_HANDLE);
-  EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
-}
-
-TEST(Session, SeveralAtOnceAreIndependent) {
-  const MV_Session first = OpenAlone();
-  const MV_Session second = OpenAlone();
-  EXPECT_NE(first, second);
-  const MV_Table table = CreateArray(second, 3);
-  EXPECT_EQ(MV_SessionClose(first), MV_OK);
-  const float ones[] = {1, 1, 1};
-  EXPECT_EQ(MV_TableAdd(table, ones, 3), MV_OK);
-  EXPECT_EQ(MV_SessionBarrier(second), MV_OK);
-  EXPECT_EQ(MV_SessionClose(second), MV_OK);
-}
-
-TEST(Session, OpenedAThousandTimesLeaksNothing) {
-  const int before = OpenDescriptors();
-  for (int cycle = 0; cycle < 1000; ++cycle) {
-    const MV_Session session = OpenAlone();
-    ASSERT_NE(CreateArray(session, 10), nullptr);
-    ASSERT_EQ(cycle % 2 == 0 ? MV_SessionClose(session) : MV_SessionLeave(session, "cycle"), MV_OK);
-  }
-  EXPECT_EQ(OpenDescriptors(), before);
-}
-
 TEST(Session, ClosesOnceWhenManyThreadsCloseIt) {
   for (int round = 0; round < 50; ++round) {
     const MV_Session session = OpenAlone();

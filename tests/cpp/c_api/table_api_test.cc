@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "multiverso/c_api.h"
@@ -152,6 +151,7 @@ TEST_F(TableApi, RunsEveryOperationByItsName) {
   EXPECT_TRUE(LastErrorHas("flags: expected 0, received 1"));
   ASSERT_EQ(MV_TableRun(table, "get", nullptr, 0, nullptr, out, 2, MV_PEEK), MV_OK);
   EXPECT_EQ(MV_TableRun(table, "add", nullptr, 0, delta, nullptr, 2, MV_PEEK), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableGetRows(table, &id, 1, out, 1, -1), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableGet(table, out, 2, MV_PEEK | MV_COLLECTIVE), MV_ERR_VALUE);
   EXPECT_TRUE(LastErrorHas("flags: expected 0, MV_COLLECTIVE or MV_PEEK, received 3"));
 }
@@ -163,29 +163,6 @@ TEST_F(TableApi, EmptyListOfRowsIsANoOp) {
   EXPECT_EQ(MV_TableGetRows(table, nullptr, 0, nullptr, 0, 0), MV_OK);
   EXPECT_EQ(MV_TableGetRows(table, nullptr, 0, &untouched, 0, MV_COLLECTIVE), MV_OK);
   EXPECT_EQ(untouched, 7);
-}
-
-TEST_F(TableApi, InvalidArgumentsChangeNothing) {
-  const MV_Table table = CreateMatrix(session_, 4, 2);
-  const std::vector<float> ones(100, 1);
-  std::vector<float> out(100, 7);
-  const int64_t good[] = {0, 1};
-  const int64_t bad[] = {0, 4};
-  EXPECT_EQ(MV_TableAdd(table, ones.data(), 7), MV_ERR_VALUE);
-  EXPECT_TRUE(LastErrorHas("table 'table 0', add: expected 8 elements, received 7"));
-  EXPECT_EQ(MV_TableAdd(table, nullptr, 8), MV_ERR_VALUE);
-  EXPECT_EQ(MV_TableAddGet(table, ones.data(), nullptr, 8), MV_ERR_VALUE);
-  EXPECT_EQ(MV_TableAddGet(table, nullptr, out.data(), 8), MV_ERR_VALUE);
-  EXPECT_EQ(MV_TableAddRows(table, good, 2, ones.data(), 5), MV_ERR_VALUE);
-  EXPECT_EQ(MV_TableAddRows(table, good, -1, ones.data(), -2), MV_ERR_VALUE);
-  EXPECT_EQ(MV_TableAddRows(table, bad, 2, ones.data(), 4), MV_ERR_INDEX);
-  EXPECT_TRUE(LastErrorHas("row_ids[1]: expected 0 to 3, received 4"));
-  EXPECT_EQ(MV_TableGetRows(table, bad, 2, out.data(), 4, 0), MV_ERR_INDEX);
-  EXPECT_EQ(MV_TableGet(table, out.data(), 8, 4), MV_ERR_VALUE);
-  EXPECT_EQ(MV_TableGetRows(table, good, 2, out.data(), 4, -1), MV_ERR_VALUE);
-  EXPECT_EQ(out, std::vector<float>(100, 7));
-  ASSERT_EQ(MV_TableGet(table, out.data(), 8, MV_COLLECTIVE), MV_OK);
-  EXPECT_EQ(std::accumulate(out.begin(), out.begin() + 8, 0.0F), 0);
 }
 
 TEST_F(TableApi, PartsAndElementsAreCheckedBeforeAnythingChanges) {

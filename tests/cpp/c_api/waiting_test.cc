@@ -75,14 +75,6 @@ TEST(Waiting, CollectiveCallBlocksCollectiveCallsOfOtherThreadsOnly) {
   });
 }
 
-TEST(Waiting, CallReachesItsDeadline) {
-  RunApiJob(2, kTimeout, [](MV_Session session, int rank) {
-    if (rank == 1) return AwaitAbort(session);
-    EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_TIMEOUT);
-    EXPECT_TRUE(LastErrorHas("for rank 1"));
-  });
-}
-
 // Holds the lock of the table's first stripe, so that an add to the table waits.
 class WaitingAdd : public AloneTest {
  protected:

@@ -45,30 +45,6 @@ TEST(CheckpointFolder, NumbersCheckpointsAndFindsTheLast) {
   EXPECT_EQ(CheckpointFolder(LocalFileSystem(), second).Resolve().value(), second);
 }
 
-TEST(CheckpointFolder, KeepsTheRequestedNumberAndChangesNoOtherFile) {
-  const TemporaryFolder folder;
-  const SomeTables tables(1.0F, 10);
-  WriteAll(folder / "notes.txt", "mine");
-  for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), tables, i, /*keep=*/2).ok());
-  }
-  const auto names = CheckpointFolder(LocalFileSystem(), folder.path()).List().value();
-  ASSERT_EQ(names.size(), 2U);
-  EXPECT_EQ(names[0].number, 4);
-  EXPECT_EQ(names[1].step, 4);
-  EXPECT_EQ(ReadAll(folder / "notes.txt"), "mine");
-  EXPECT_TRUE(Leftovers(folder.path()).empty());
-}
-
-TEST(CheckpointFolder, RemovesLeftoversOfKilledSaves) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directory(folder / ".saving-000009-step-9-00c0ffee00c0ffee");
-  WriteAll(folder / ".saving-000009-step-9-00c0ffee00c0ffee/shard-00000.mv.part", "half");
-  std::filesystem::create_directory(folder / ".removing-000001-step-1");
-  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), SomeTables(1.0F, 10)).ok());
-  EXPECT_TRUE(Leftovers(folder.path()).empty());
-}
-
 TEST(CheckpointFolder, RemovesNothingThatNoSaveHasMade) {
   const TemporaryFolder outside;
   std::filesystem::create_directory(outside / "kept");

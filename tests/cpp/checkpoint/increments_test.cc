@@ -174,19 +174,6 @@ TEST_F(Increments, AreCompleteWithoutTheOtherCheckpoints) {
   EXPECT_TRUE(IsOk(Verify(elsewhere / "copy")));
 }
 
-TEST_F(Increments, StayIfTheyCannotBeRenamed) {
-  AddRows(1, 2, 1.0F);                                                            // 2
-  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), SomeTables(2), 3).ok());  // 3
-  CheckpointFolder folder(LocalFileSystem(), folder_.path());
-  // A folder with something in it, which the rename of the increment cannot replace.
-  const CheckpointName increment = ValueOf(folder.List())[1];
-  std::filesystem::create_directories(folder_ / (".removing-" + increment.text() + "/theirs"));
-  std::vector<std::string> retired;
-  EXPECT_TRUE(IsOk(folder.Retire(1, &retired)));
-  EXPECT_EQ(retired.size(), 1U);
-  EXPECT_TRUE(Verify(PathOf(2)).ok());
-}
-
 TEST_F(Increments, OfVersion3AreRefusedWithTheNameOfACompleteOne) {
   AddRows(1, 2, 1.0F);
   for (const int64_t number : {2, 3}) {

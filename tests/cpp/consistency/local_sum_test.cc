@@ -221,17 +221,6 @@ TEST(LocalSum, CallTheUpdaterOnce) {
   });
 }
 
-TEST(LocalSum, ReportDifferentCallsToAllAsAMismatch) {
-  RoundsTable<float> table(AllOf(2), kSync, 1);
-  const auto adding = table.For(0);
-  const auto getting = table.For(1);
-  adding->Add({1});
-  std::vector<float> out(1);
-  const Status status = Call(getting->consistency(), Request::Get(out.data()));
-  EXPECT_TRUE(IsError(status, Code::kMismatch, "rank 0 called add, rank 1 called get"));
-  EXPECT_EQ(Call(adding->consistency(), Request::Get(out.data())).text(), status.text());
-}
-
 TEST(LocalSum, NameAWorkerThatLeavesDuringARound) {
   RoundsTable<float> table(AllOf(3), kSync, 100000);
   OnThreads(3, [&](int rank) {

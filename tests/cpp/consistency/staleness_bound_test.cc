@@ -83,16 +83,6 @@ TEST(StalenessBound, DoesNotApplyToFinishedWorkers) {
             Code::kState);
 }
 
-TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
-  RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
-  const auto worker = table.For(0);
-  worker->Add(AddOf(0, 2));
-  table.ranks()[1]->state()->Leave("out of data");
-  const Counts delta(2, 1);
-  EXPECT_TRUE(IsError(Call(worker->consistency(), Request::Add(delta.data())), Code::kPeerLost,
-                      "rank 1 left (out of data)"));
-}
-
 TEST(StalenessBound, SettlesWhenTheClocksOfOtherNodesHaveArrived) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
   const auto rank = ValueOf(RankContext::Join(

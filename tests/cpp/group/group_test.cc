@@ -32,12 +32,6 @@ TEST(Group, IsPendingUntilTheLastRankBegins) {
   }
 }
 
-TEST(Group, OfOneRankNeverWaits) {
-  const RankContexts ranks(AllOf(1));
-  Begin(ranks, 0);
-  EXPECT_TRUE(Wait(ranks, 0).ok());
-}
-
 TEST(Group, GathersThePayloadsOfAllRanksRepeatedly) {
   constexpr int kRanks = 4;
   const RankContexts ranks(AllOf(kRanks));
@@ -291,14 +285,6 @@ TEST(Group, CountsARankThatBeganAndThenLeft) {
   EXPECT_TRUE(Wait(ranks, 1).ok());
   EXPECT_EQ(ranks[1]->world()->participants(), (std::vector<int>{1, 2}));
   EXPECT_EQ(ranks[1]->peers()->CurrentMaster(), 1);
-}
-
-TEST(Group, FailsForARankThatLeftIfLossesAreNotSurvived) {
-  const RankContexts ranks(AllOf(2));
-  ranks[1]->state()->Leave("lost");
-  Begin(ranks, 0);
-  EXPECT_EQ(Wait(ranks, 0).code(), Code::kPeerLost);
-  EXPECT_TRUE(ranks[0]->peers()->LostRanks().empty());
 }
 
 }  // namespace

@@ -128,13 +128,6 @@ TEST(PeerConnections, ReportADeathToEachConnectedRank) {
   }
 }
 
-TEST(PeerConnections, ReportEveryRankOfALostNode) {
-  Job job({1, 3, 1});
-  ASSERT_TRUE(job.ConnectAll());
-  for (const int rank : {1, 2, 3}) job.Drop(rank);
-  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].size() + job.deaths[4].size() == 6; }));
-}
-
 TEST(PeerConnections, DoNotReportARankThatAnnouncedItsClose) {
   for (const bool after_a_loss : {false, true}) {
     Job job({1, 1, 1});

@@ -69,14 +69,6 @@ TEST_F(Presence, LastsWhileTheProcessIsSuspended) {
   EXPECT_TRUE(IsPresent(fd(), 1));
 }
 
-TEST_F(Presence, DistinguishesProcesses) {
-  Child first = StartPresent(0);
-  Child second = StartPresent(1);
-  ASSERT_EQ(first.Kill(), -1);
-  EXPECT_FALSE(IsPresent(fd(), 0));
-  EXPECT_TRUE(IsPresent(fd(), 1));
-}
-
 TEST_F(Presence, OutlivesTheForkedChildrenOfTheProcess) {
   ASSERT_TRUE(MarkPresent(fd(), 5).ok());
   // The first child ends with the inherited descriptor open, which does not remove the mark.

@@ -23,39 +23,12 @@ std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
   return statuses;
 }
 
-TEST(SessionOpening, TellsEveryRankWhoItIs) {
-  const Roles roles = {Role::kServer, Role::kWorker, Role::kAll};
-  RunJob(roles, [](Session* session, int rank) {
-    const Membership& members = session->members();
-    EXPECT_EQ(members.rank(), rank);
-    EXPECT_EQ(members.size(), 3);
-    EXPECT_EQ(members.worker_id(), rank - 1);
-    EXPECT_EQ(members.num_servers(), 2);
-    EXPECT_EQ(members.num_nodes(), 1);
-    EXPECT_EQ(session->context()->members().local_rank(), rank);
-    EXPECT_EQ(session->context()->members().num_ranks_here(), 3);
-  });
-}
-
-TEST(SessionOpening, WorksForOneRankAndForMany) {
-  for (const int ranks : {1, 2, 13}) {
-    RunJob(AllOf(ranks),
-           [&](Session* session, int /*rank*/) { EXPECT_TRUE(Barrier(session).ok()); });
-  }
-}
-
 TEST(SessionOpening, FailsForAllWhenOptionsDiffer) {
   std::vector<SessionOptions> options(3, OptionsOf(Role::kAll, kPatience));
   options[2].timeout = kPatience * 2;
   for (const Status& status : StatusesOf(options)) {
     EXPECT_TRUE(IsError(status, Code::kMismatch, "init: the ranks differ in timeout",
                         StrCat("rank 2 has ", options[2].timeout.count(), " ms")));
-  }
-}
-
-TEST(SessionOpening, FailsForAllWithoutAServer) {
-  for (const Status& status : StatusesOf({OptionsOf(Role::kWorker), OptionsOf(Role::kWorker)})) {
-    EXPECT_TRUE(IsError(status, Code::kValue, "2 workers and 0 servers"));
   }
 }
 

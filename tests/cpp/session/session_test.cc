@@ -7,28 +7,6 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(Barrier, MakesEarlierAddsVisible) {
-  constexpr int64_t kLength = 30000;
-  constexpr int kRanks = 4;
-  RunJob(AllOf(kRanks), [&](Session* session, int /*rank*/) {
-    Table* const table = ValueOf(Create(session, ArrayOf(kLength)));
-    const std::vector<float> ones(kLength, 1);
-    for (int round = 1; round <= 30; ++round) {
-      Add(table, ones);
-      ASSERT_TRUE(Barrier(session).ok());
-      ASSERT_EQ(Values<float>(table),
-                std::vector<float>(kLength, static_cast<float>(kRanks * round)));
-      ASSERT_TRUE(Barrier(session).ok());
-    }
-  });
-}
-
-TEST(Barrier, IncludesServers) {
-  RunJob({Role::kServer, Role::kWorker}, [](Session* session, int /*rank*/) {
-    for (int round = 0; round < 100; ++round) ASSERT_TRUE(Barrier(session).ok());
-  });
-}
-
 TEST(Barrier, NamesTheRankThatDoesNotCome) {
   const auto sessions = OpenAll(2, std::chrono::seconds(1));
   EXPECT_TRUE(IsError(sessions[0]->Barrier(), Code::kTimeout,

@@ -35,27 +35,6 @@ TEST(ConcurrentAdds, AreNeverLost) {
   AddOnes<double>(1000003, 5);
 }
 
-TEST(ConcurrentAdds, AreNeverLostIfTheirRowsAreDuplicates) {
-  constexpr int64_t kRows = 5000;
-  constexpr int64_t kColumns = 7;
-  constexpr int kAdds = 40;
-  const MemoryShard<float> memory(kRows, kColumns);
-  std::vector<int64_t> ids(1000, 0);
-  for (int64_t row = 3; row < kRows; row += 3) ids.push_back(row);
-  const std::vector<float> ones(ids.size() * kColumns, 1);
-  OnThreads(kRanks, [&](int rank) {
-    Shard shard = memory.For(rank);
-    for (int i = 0; i < kAdds; ++i) {
-      ASSERT_TRUE(Call(&shard, AddRowsOf(ids, ones)).ok());
-    }
-  });
-  for (int64_t i = 0; i < kRows * kColumns; ++i) {
-    const int64_t row = i / kColumns;
-    const int expected = row == 0 ? 1000 * kRanks * kAdds : row % 3 == 0 ? kRanks * kAdds : 0;
-    ASSERT_EQ(memory.values()[i], static_cast<float>(expected)) << "row " << row;
-  }
-}
-
 TEST(ConcurrentAdds, SumExactlyAcrossAllKindsOfCalls) {
   constexpr int64_t kRows = 3000;
   constexpr int64_t kColumns = 8;

@@ -8,7 +8,6 @@
 
 #include "shard/shard.h"
 #include "support/memory_shard.h"
-#include "support/threads.h"
 
 namespace multiverso::testing {
 namespace {
@@ -84,26 +83,6 @@ TEST(ExchangeOfRows, WorksForRowsWiderThanAPiece) {
   for (auto& tensor : model.tensors) tensor.assign(tensor.size(), 1.5F);
   ASSERT_TRUE(Call(&shard, Request::Exchange(model.List(), model.last.data())).ok());
   for (int64_t i = 0; i < 3 * kColumns; ++i) ASSERT_EQ(memory.values()[i], 1.5F);
-}
-
-TEST(ConcurrentExchange, LosesNoDelta) {
-  constexpr int kWorkers = 4;
-  constexpr int kRounds = 50;
-  const std::vector<int64_t> sizes{3, 40'000, 17};
-  MemoryShard<int64_t> memory(40'020, 1);
-  OnThreads(kWorkers, [&](int worker) {
-    Shard shard = memory.For(worker);
-    WorkerTensors<int64_t> model(sizes);
-    for (int round = 0; round < kRounds; ++round) {
-      for (auto& tensor : model.tensors) {
-        for (int64_t& value : tensor) value += worker + 1;
-      }
-      ASSERT_TRUE(Call(&shard, Request::Exchange(model.List(), model.last.data())).ok());
-    }
-  });
-  for (int64_t i = 0; i < 40'020; ++i) {
-    ASSERT_EQ(memory.values()[i], kRounds * kWorkers * (kWorkers + 1) / 2);
-  }
 }
 
 TEST(InterruptedExchange, HasCompletedWholeStripesAndCanBeRepeated) {

@@ -148,13 +148,6 @@ TYPED_TEST(FloatKernels, NaNAndInfinityPassThrough) {
   EXPECT_EQ(weights[18], 2);
 }
 
-TEST(IntegerKernels, WrapAround) {
-  int32_t weight = std::numeric_limits<int32_t>::max();
-  const int32_t one = 1;
-  Add(&weight, &one, 1);
-  EXPECT_EQ(weight, std::numeric_limits<int32_t>::min());
-}
-
 TEST(VectorVersion, IsAKnownVersion) {
   const std::string version = VectorVersion();
   EXPECT_TRUE(version == "avx512" || version == "avx2" || version == "baseline") << version;

@@ -13,14 +13,6 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(Shard, IsZeroBeforeTheFirstAdd) {
-  const MemoryShard<float> memory(1000, 3);
-  Shard shard = memory.For(0);
-  std::vector<float> out(3000, 7);
-  ASSERT_TRUE(Call(&shard, Request::Get(out.data())).ok());
-  EXPECT_EQ(out, std::vector<float>(3000, 0));
-}
-
 // Returns a request for a random rectangle, and the elements of the rectangle in their order.
 std::pair<Request, std::vector<size_t>> RandomPart(RequestKind kind, int64_t rows, int64_t columns,
                                                    std::mt19937_64* random) {
@@ -161,13 +153,6 @@ TEST(Shard, AppliesItsUpdater) {
   ASSERT_TRUE(Call(&shard, Request::AddRows(ids, 2, delta.data())).ok());
   EXPECT_EQ(memory.values()[0], -2);
   EXPECT_EQ(memory.values()[8], -6);
-}
-
-TEST(Shard, AcceptsZeroRows) {
-  const MemoryShard<float> memory(5, 2);
-  Shard shard = memory.For(0);
-  EXPECT_TRUE(Call(&shard, Request::GetRows(nullptr, 0, nullptr), WithoutWaiting()).ok());
-  EXPECT_TRUE(Call(&shard, Request::AddRows(nullptr, 0, nullptr), WithoutWaiting()).ok());
 }
 
 // A table of several stripes, the last of which another rank holds. A call completes the other

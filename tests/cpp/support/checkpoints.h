@@ -6,11 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -186,41 +184,6 @@ class FaultyFileSystem final : public ForwardingFileSystem {
   std::atomic<int64_t> steps_{0};
   std::atomic<int64_t> failing_{-1};  // atomic, because every rank may set it
   std::atomic<int> error_number_{0};
-};
-
-// Presents the bytes given to Overlay() as the contents of files, instead of those on the disk.
-class OverlaidFileSystem final : public ForwardingFileSystem {
- public:
-  void Overlay(const std::string& path, std::string bytes) { contents_[path] = std::move(bytes); }
-  void Clear() { contents_.clear(); }
-
-  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    const auto found = contents_.find(path);
-    if (found == contents_.end()) return real_->Open(path);
-    return std::unique_ptr<ReadableFile>(std::make_unique<Bytes>(path, &found->second));
-  }
-
- private:
-  class Bytes final : public ReadableFile {
-   public:
-    Bytes(std::string path, const std::string* bytes) : path_(std::move(path)), bytes_(bytes) {}
-    const std::string& path() const override { return path_; }
-    int64_t bytes() const override { return static_cast<int64_t>(bytes_->size()); }
-    Status Read(int64_t offset, void* out, int64_t count) override {
-      if (offset < 0 || count < 0 || count > bytes() || offset > bytes() - count) {
-        ADD_FAILURE() << count << " bytes at " << offset << " of " << bytes();
-        return CorruptionFailure(path_, offset, "the file ends here");
-      }
-      std::memcpy(out, bytes_->data() + offset, static_cast<size_t>(count));
-      return Status::Ok();
-    }
-
-   private:
-    std::string path_;
-    const std::string* bytes_;
-  };
-
-  std::map<std::string, std::string> contents_;
 };
 
 // An array and a matrix whose values depend on `seed`.

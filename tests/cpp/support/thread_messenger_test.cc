@@ -46,47 +46,5 @@ TEST(ThreadMessenger, KeepsTheOrderPerSenderAndTagOnly) {
   for (Messenger::Ticket& ticket : tickets) EXPECT_TRUE(IsOver(&sender, &ticket));
 }
 
-TEST(ThreadMessenger, ReportsTheReceivedBytesAndTruncation) {
-  const auto room = std::make_shared<MailRoom>(2, 0, 1);
-  ThreadMessenger sender(room, 0);
-  ThreadMessenger receiver(room, 1);
-  const char text[] = "abcdef";
-  char buffer[4] = {};
-  Messenger::Ticket sent;
-  Messenger::Ticket received;
-  bool done = false;
-  int64_t bytes = 0;
-  ASSERT_TRUE(receiver.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
-  ASSERT_TRUE(sender.Send(1, kFirstCallTag, text, 3, &sent).ok());
-  ASSERT_TRUE(receiver.Test(&received, &done, &bytes).ok());
-  EXPECT_TRUE(done);
-  EXPECT_EQ(bytes, 3);
-  ASSERT_TRUE(receiver.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
-  ASSERT_TRUE(sender.Send(1, kFirstCallTag, text, 6, &sent).ok());
-  EXPECT_EQ(receiver.Test(&received, &done, &bytes).code(), Code::kTransport);
-  EXPECT_TRUE(done);
-  EXPECT_EQ(std::string(buffer, 4), "abcd");
-}
-
-TEST(ThreadMessenger, DropsTooLongMessagesAndWithdrawsReceives) {
-  const auto room = std::make_shared<MailRoom>(2, 0, 1);
-  ThreadMessenger sender(room, 0);
-  ThreadMessenger receiver(room, 1);
-  ASSERT_TRUE(sender.Post(1, kControlTag, std::string(100, 'n')).ok());
-  std::string bytes;
-  bool is_found = true;
-  ASSERT_TRUE(receiver.Take(Messenger::kAnyRank, kControlTag, 99, &bytes, &is_found).ok());
-  EXPECT_TRUE(is_found);
-  EXPECT_TRUE(bytes.empty());
-  ASSERT_TRUE(receiver.Take(Messenger::kAnyRank, kControlTag, 1000, &bytes, &is_found).ok());
-  EXPECT_FALSE(is_found);
-  EXPECT_TRUE(sender.Advance());
-  char buffer[4] = {};
-  Messenger::Ticket received;
-  ASSERT_TRUE(receiver.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
-  EXPECT_EQ(receiver.Withdraw(&received), Messenger::Withdrawn::kCancelled);
-  EXPECT_FALSE(received.is_open);
-}
-
 }  // namespace
 }  // namespace multiverso

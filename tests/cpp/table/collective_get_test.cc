@@ -65,28 +65,5 @@ TEST(CollectiveGet, ReportsGetsOfDifferentTables) {
   });
 }
 
-TEST(CollectiveGet, NamesTheWorkerThatDoesNotCall) {
-  RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
-    Table* const table = ValueOf(Create(session, ArrayOf(3)));
-    if (rank == 1) return AwaitAbort(session);
-    std::vector<float> out(3);
-    EXPECT_TRUE(IsError(GetTogether(table, &out, nullptr, Shortly()), Code::kTimeout,
-                        "in get(sync=True) for rank 1"));
-  });
-}
-
-TEST(CollectiveGet, ReturnsWhenItIsInterrupted) {
-  const auto sessions = OpenAll(2);
-  OnThreads(2, [&](int rank) {
-    Table* const table = ValueOf(Create(sessions[static_cast<size_t>(rank)].get(), ArrayOf(3)));
-    if (rank == 1) return;
-    std::vector<float> out;
-    Interrupt interrupt = InterruptAtOnce();
-    const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
-    EXPECT_TRUE(
-        IsError(GetTogether(table, &out, nullptr, limit), Code::kAborted, "KeyboardInterrupt"));
-  });
-}
-
 }  // namespace
 }  // namespace multiverso::testing

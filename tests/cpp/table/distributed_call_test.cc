@@ -150,21 +150,6 @@ TEST(DistributedCall, SeveralThreadsOfARankCallAtOnce) {
   });
 }
 
-TEST(DistributedCall, OptionsReachEveryNode) {
-  RunSpanningJob(AllOf(3), 1, 4, 12, [&](Session* session, int rank) {
-    TableSpec spec = ArrayOf(6);
-    spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
-    spec.hyper[kLearningRate] = 0.5;
-    Table* const made = ValueOf(Create(session, spec));
-    ASSERT_TRUE(Barrier(session).ok());
-    if (rank == 1) {
-      ASSERT_TRUE(Call(made, Request::SetHyper(kLearningRate, 4)).ok());
-    }
-    ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(made->GetHyper(kLearningRate), 4);
-  });
-}
-
 TEST(DistributedCall, NamesTheRowsOfAServerThatLeft) {
   const VirtualNodes nodes(1);
   const auto hub = std::make_shared<ThreadHub>(2);

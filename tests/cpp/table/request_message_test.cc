@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 
 #include "transport/messenger.h"
@@ -115,37 +114,12 @@ TEST(DecodeRequest, AcceptsASmallPayloadOnlyBehindTheHeader) {
   EXPECT_TRUE(DecodeRequest(EncodeRequest(add), 2, &header));
 }
 
-TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
+TEST(DecodeRequest, RejectsOtherLengths) {
   RequestHeader header;
   const std::string valid = EncodeRequest(ValidHeader());
   EXPECT_FALSE(DecodeRequest("", 2, &header));
   EXPECT_FALSE(DecodeRequest(valid.substr(1), 2, &header));
   EXPECT_FALSE(DecodeRequest(valid + "x", 2, &header));
-  std::mt19937_64 random(20261121);
-  for (int i = 0; i < 20000; ++i) {
-    std::string bytes = valid;
-    // The first eight bytes identify the message as a request, so the changes spare them.
-    const size_t changes = i % 4 == 0 ? bytes.size() : 1 + random() % 4;
-    for (size_t c = 0; c < changes; ++c) {
-      bytes[8 + random() % (bytes.size() - 8)] = static_cast<char>(random());
-    }
-    if (!DecodeRequest(bytes, 2, &header)) continue;
-    ASSERT_GE(header.sender, 0);
-    ASSERT_LT(header.sender, 2);
-    if (header.kind == RequestKind::kReleased) continue;
-    if (header.kind == RequestKind::kSetHyper) {
-      ASSERT_EQ(header.bytes, 0);
-      continue;
-    }
-    ASSERT_GT(header.count, 0);
-    if (header.kind == RequestKind::kTouch) {
-      ASSERT_EQ(header.bytes, 0);
-      continue;
-    }
-    ASSERT_LE(header.count, kChunkBytes);
-    ASSERT_GT(header.bytes, 0);
-    ASSERT_LE(header.bytes, kChunkBytes);
-  }
 }
 
 TEST(Reply, CarriesAStatus) {

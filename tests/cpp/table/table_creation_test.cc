@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <numeric>
-#include <thread>
 
 #include "memory/limits.h"
 #include "support/jobs.h"
@@ -28,10 +27,6 @@ TEST(TableCreation, MapsTheSameMemoryOnAllRanks) {
   });
 }
 
-TEST(TableCreation, SucceedsOnASingleRank) {
-  RunJob(AllOf(1), [](Session* session, int /*rank*/) { ExpectUsable(session, 0); });
-}
-
 TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
   RunJob({Role::kServer, Role::kAll, Role::kWorker}, [](Session* session, int rank) {
     ASSERT_EQ(session->members().master_rank(), 1);
@@ -44,14 +39,6 @@ TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
       std::iota(init.begin(), init.end(), 1000000.0);
       EXPECT_EQ(Values<double>(table), init) << "rank " << rank;
     }
-  });
-}
-
-TEST(TableCreation, StartsAtZeroWithoutAnInitialValueOfTheMaster) {
-  RunJob(AllOf(2), [](Session* session, int rank) {
-    const std::vector<float> init(5, 7);
-    Table* const table = ValueOf(Create(session, ArrayOf(5), rank == 1 ? init.data() : nullptr));
-    EXPECT_EQ(Values<float>(table), std::vector<float>(5, 0));
   });
 }
 
@@ -102,13 +89,6 @@ TEST(TableCreation, NamesTheRankThatAskedForAnInvalidTable) {
   });
 }
 
-TEST(TableCreation, ReportsAnInvalidTableOnEachRankThatAskedForIt) {
-  RunJob(AllOf(2), [](Session* session, int rank) {
-    EXPECT_TRUE(IsError(Create(session, MatrixOf(5, -1)), Code::kValue, StrCat("rank ", rank)));
-    ExpectUsable(session, 0);
-  });
-}
-
 TEST(TableCreation, ReportsTheBytesOfATableThatExceedsTheMemory) {
   for (const int ranks : {1, 3}) {
     RunJob(AllOf(ranks), [](Session* session, int /*rank*/) {
@@ -151,33 +131,6 @@ TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {
       EXPECT_EQ(OpenDescriptors(), before);
     }
     ASSERT_TRUE(Barrier(session).ok());
-  });
-}
-
-TEST(TableCreation, NamesTheRankThatDoesNotCall) {
-  const auto sessions = OpenAll(3, std::chrono::seconds(1));
-  std::string texts[3];
-  OnThreads(3, [&](int rank) {
-    if (rank == 1) return;
-    // Rank 2 starts later, so that its deadline is later than that of rank 0.
-    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    const Status status = Create(sessions[static_cast<size_t>(rank)].get(), ArrayOf(5)).status();
-    if (rank == 0) {
-      EXPECT_EQ(status.code(), Code::kTimeout);
-    }
-    EXPECT_TRUE(Contains(status, "in the creation of a table for rank 1"));
-    texts[rank] = status.text();
-  });
-  EXPECT_EQ(texts[2], texts[0]);
-  EXPECT_EQ(Create(sessions[1].get(), ArrayOf(5)).status().code(), Code::kAborted);
-}
-
-TEST(TableCreation, ReportsARankThatCallsBarrierInstead) {
-  RunJob(AllOf(2), [](Session* session, int rank) {
-    EXPECT_TRUE(IsError(rank == 0 ? Create(session, ArrayOf(5)).status() : Barrier(session),
-                        Code::kMismatch,
-                        "rank 0 called the creation of a table, rank 1 called barrier"));
-    ExpectUsable(session, 0);
   });
 }
 

@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 
-#include "memory/file_segment.h"
 #include "support/checkpoints.h"
 
 namespace multiverso::testing {
@@ -16,12 +15,11 @@ namespace {
 
 constexpr int64_t kBytes = 20000;
 
-TablePlace Place(int node = 0) {
+TablePlace Place() {
   TablePlace place;
   place.spec.kind = static_cast<int32_t>(TableKind::kMatrix);
   place.spec.num_row = 10;
   place.spec.num_col = 4;
-  place.node = node;
   place.num_nodes = 2;
   place.rows = RowRange{0, 5};
   place.bytes = kBytes;
@@ -53,32 +51,6 @@ class TableFileTest : public ::testing::Test {
 
   TemporaryFolder folder_;
 };
-
-TEST_F(TableFileTest, NewFilesThatNoSessionUsesDoNotStay) {
-  EXPECT_TRUE(Open().ok());
-  EXPECT_FALSE(Exists("/node-0"));
-}
-
-TEST_F(TableFileTest, TheNextSessionGetsTheRows) {
-  Use(77, 'a');
-  auto file = Open();
-  ASSERT_TRUE(file.ok()) << file.status().text();
-  EXPECT_EQ(file.value()->last_session(), 77U);
-  EXPECT_EQ(file.value()->TakeRows().data()[kBytes - 1], 'a');
-}
-
-TEST_F(TableFileTest, FilesInUseAreRefused) {
-  Use(77, 'a');
-  {
-    auto file = Open();
-    ASSERT_TRUE(file.ok());
-    EXPECT_EQ(CodeOfOpening(Place()), Code::kState);  // locked
-    ASSERT_TRUE(file.value()->BeginUse(78).ok());
-  }
-  const Status refused = Open().status();
-  EXPECT_EQ(refused.code(), Code::kState);
-  EXPECT_NE(refused.text().find("did not end well"), std::string::npos);
-}
 
 TEST_F(TableFileTest, AUseThatIsCancelledLeavesTheFilesAsTheyWere) {
   Use(77, 'a');
@@ -159,30 +131,6 @@ TEST_F(TableFileTest, ASegmentMayBecomeLongerOrShorterBehindTheRows) {
     ASSERT_TRUE(file.value()->BeginUse(78).ok());
     ASSERT_TRUE(file.value()->EndUse(rows, 3).ok());
   }
-}
-
-TEST_F(TableFileTest, TheSeedOfTheFilesIsThatOfATableWithoutOne) {
-  Use(77, 'a');
-  TablePlace place = Place();
-  place.spec.initializer.seed = 5;
-  const auto file = TableFile::Open(path(), place, kBytes, /*any_seed=*/true);
-  ASSERT_TRUE(file.ok()) << file.status().text();
-  EXPECT_EQ(file.value()->seed(), Place().spec.initializer.seed);
-}
-
-TEST_F(TableFileTest, CopiesWithoutZerosAreNoticed) {
-  {
-    auto file = Open();
-    const Segment rows = file.value()->TakeRows();
-    ASSERT_TRUE(ReserveOnDisk(rows, 0, kBytes).ok());
-    ASSERT_TRUE(file.value()->BeginUse(77).ok());
-    ASSERT_TRUE(file.value()->EndUse(rows, 3).ok());
-  }
-  EXPECT_FALSE(Open().value()->has_holes());
-  const std::string rows = path() + "/node-0/rows";
-  std::filesystem::resize_file(rows, 0);
-  std::filesystem::resize_file(rows, kBytes);
-  EXPECT_TRUE(Open().value()->has_holes());
 }
 
 }  // namespace
