@@ -46,16 +46,6 @@ def values_of(params):
 
 
 class TestPytreeSync(JaxTestCase):
-    def test_sync_returns_the_sum_of_all_deltas(self):
-        sync = PytreeSync(tree(), average=False)
-        params = sync.params
-        for turn in range(1, 4):
-            params = jax.tree.map(lambda leaf: leaf + 2, params)
-            sync.tables[0].add(np.ones(11))
-            params = sync.sync(params)
-            self.assertEqual(set(values_of(params)), {1.0 + 3 * turn})
-            self.assertEqual(jax.tree.structure(params), jax.tree.structure(tree()))
-
     def test_the_first_arrays_may_be_donated(self):
         given = tree()
         sync = PytreeSync(given, average=False)
@@ -102,13 +92,6 @@ class TestPytreeSync(JaxTestCase):
             params = sync.sync(params)
         np.testing.assert_array_equal(np.asarray(params["w"], np.float32), 1001)
 
-    def test_overlapped_exchanges_lose_no_delta(self):
-        sync = PytreeSync(tree(), overlap=True)
-        params = sync.params
-        for _ in range(3):
-            params = sync.sync(plus_one(params))
-        self.assertEqual(set(values_of(sync.wait(params))), {4.0})
-
     def test_works_with_compiled_steps_that_donate_their_arguments(self):
         step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf * 2, params), donate_argnums=0)
         sync = PytreeSync(tree())
@@ -116,6 +99,8 @@ class TestPytreeSync(JaxTestCase):
         for _ in range(3):
             params = sync.sync(step(params))
         self.assertEqual(set(values_of(params)), {8.0})
+        self.assertEqual(step._cache_size(), 1)
+        self.assertFalse(params["w"].committed)
 
     @needs("optax")
     def test_works_with_optax(self):
@@ -191,6 +176,7 @@ class TestMemory(JaxTestCase):
     def test_arrays_kept_over_many_syncs_do_not_change(self):
         # JAX would adopt memory of these sizes without a copy.
         params = {"w": jnp.ones((64, 32)), "b": jnp.ones(16), "c": jnp.ones(())}
+        params["half"] = jnp.ones(64, jnp.bfloat16)
         for overlap in (False, True):
             with self.subTest(overlap=overlap):
                 sync = PytreeSync(params, overlap=overlap, average=False)
@@ -309,8 +295,6 @@ class TestRejectedArguments(JaxTestCase):
         self.check(ValueError, "expected parameters", lambda: PytreeSync(jnp.zeros(0)))
         self.check(TypeError, r"params\['a'\]: expected an array", lambda: PytreeSync({"a": "b"}))
         self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
-        self.check(TypeError, "overlap: expected", lambda: PytreeSync(tree(), overlap=1))
-        self.check(TypeError, "average: expected", lambda: PytreeSync(tree(), average=1))
 
     def test_rejects_integers_that_jax_would_cut(self):
         large = {"step": np.array([2**40 + 5])}
