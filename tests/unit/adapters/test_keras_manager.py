@@ -111,8 +111,6 @@ class TestManager(KerasTestCase):
             (ValueError, "received a Sequential", lambda: MVCallback(keras.Sequential())),
             (ValueError, "build it", lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)]))),
             (ValueError, "expected parameters", lambda: KerasParamManager(model_of())),
-            (TypeError, "overlap: expected", lambda: MVCallback(model, overlap=1)),
-            (TypeError, "average: expected", lambda: MVCallback(model, average=1)),
         ):
             with self.subTest(text), self.assertRaisesRegex(error, text):
                 make()

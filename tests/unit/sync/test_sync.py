@@ -137,15 +137,9 @@ class TestRejectedArguments(SessionTestCase):
                 mv.ArrayTableHandler(1).add([1])
 
     def test_rejects_averages_with_optimizers(self):
-        floats = np.zeros(2)
-        for arrays, error, message, options in (
-            ([floats], TypeError, "average: expected True or False, received 1", {"average": 1}),
-            ([floats], ValueError, "average: expected the updater 'add'", {"updater": "nesterov"}),
-        ):
-            with self.subTest(message):
-                with self.assertRaisesRegex(error, message):
-                    ParamSync(arrays, **{"average": True, **options})
-                mv.barrier()  # the session stays usable
+        with self.assertRaisesRegex(ValueError, "average: expected the updater 'add'"):
+            ParamSync([np.zeros(2)], average=True, updater="nesterov")
+        mv.barrier()  # the session stays usable
 
     def test_accepts_interleaved_views_of_one_array(self):
         weights = np.zeros(10)
