@@ -14,12 +14,13 @@ SYNC = Path(__file__).parents[2] / "benchmarks" / "sync.py"
 
 def test_sync_benchmark_compares_rounds_and_sums_with_mpi(tmp_path):
     target = tmp_path / "report.json"
-    arguments = ["--quick", "--silent", "--sizes", "1000", "--json", str(target)]
+    arguments = ["--quick", "--silent", "--sizes", "3", "1000", "--json", str(target)]
     launch.run(SYNC, *arguments, np=2).check()
     (run,) = json.loads(target.read_text("utf-8"))["runs"]
     assert run["ranks"] == 2
-    operations = [case["operation"] for case in run["cases"]]
-    assert operations == ["round", "zero-copy round", "aggregate"]
+    measured = [(case["operation"], case["size"]) for case in run["cases"]]
+    operations = ("round", "zero-copy round", "aggregate")
+    assert measured == [(name, size) for name in operations for size in (3, 1000)]
     for case in run["cases"]:
         names = [series["name"] for series in case["series"]]
         assert names[:2] == ["Multiverso", "MPI Allreduce"]

@@ -76,6 +76,15 @@ def average_of_the_workers():
             check_training(SHAPES, dtype, average=True, overlap=overlap)
 
 
+def integers_are_those_of_the_master_where_others_are_averaged():
+    model = Model(SHAPES, "int32", value=mv.worker_id())
+    model.attach(average=True)
+    for _ in range(ROUNDS):
+        model.add(mv.worker_id() + 2)
+        model.sync()
+    equal(model.values(), 2 * ROUNDS)
+
+
 def model_without_parameters():
     raises(ValueError, lambda: Model([], "float32", value=0).attach(), "expected parameters")
     check_training(SHAPES, "float32")
@@ -135,6 +144,7 @@ CASES |= {
         each_dtype,
         exchange_in_the_background,
         average_of_the_workers,
+        integers_are_those_of_the_master_where_others_are_averaged,
         no_parameters_on_one_rank,
     )
 }

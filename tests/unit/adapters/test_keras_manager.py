@@ -49,16 +49,6 @@ class TestManager(KerasTestCase):
         fit(model, callback)
         self.check_equal(model, callback.manager)
 
-    def test_syncs_integers_beside_averages(self):
-        if keras.backend.backend() == "torch":
-            self.skipTest("PyTorch trains no integers")
-        layer = keras.layers.Layer()
-        layer.add_weight(shape=(2,), initializer="zeros", dtype="int32")
-        manager = KerasParamManager(layer, average=True)
-        layer.weights[0].assign([1, 2])
-        manager.sync()
-        np.testing.assert_array_equal(layer.weights[0], [1, 2])  # those of the master
-
     def test_names_weights_that_are_new_or_missing(self):
         def add(model):
             model.add(keras.layers.Dense(2, name="later"))

@@ -340,20 +340,6 @@ class TestEmbedding(EmbeddingTestCase):
         layer.step()
         np.testing.assert_allclose(table.get([1]), before[[1]] - 6, rtol=1e-6)
 
-    def test_gradients_of_several_backward_passes_are_summed(self):
-        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-        before = table.get()
-        for ids in ([1, 2, 2], [2, 5]):
-            layer(torch.tensor(ids)).square().sum().backward()
-            reference(torch.tensor(ids)).square().sum().backward()
-        layer(torch.tensor([9])).detach()  # without a backward pass
-        np.testing.assert_array_equal(table.get(), before)
-        layer.step()
-        np.testing.assert_allclose(table.get(), before - reference.weight.grad.numpy(), rtol=1e-5)
-        expected = table.get()
-        layer.step()
-        np.testing.assert_array_equal(table.get(), expected)
-
     def test_evaluation_records_nothing(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding)
         before = table.get()

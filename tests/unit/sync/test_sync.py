@@ -136,11 +136,6 @@ class TestRejectedArguments(SessionTestCase):
                 mv.barrier()  # the session stays usable
                 mv.ArrayTableHandler(1).add([1])
 
-    def test_rejects_averages_with_optimizers(self):
-        with self.assertRaisesRegex(ValueError, "average: expected the updater 'add'"):
-            ParamSync([np.zeros(2)], average=True, updater="nesterov")
-        mv.barrier()  # the session stays usable
-
     def test_accepts_interleaved_views_of_one_array(self):
         weights = np.zeros(10)
         ParamSync([weights[::2], weights[1::2]]).sync()

@@ -23,6 +23,8 @@ class ParameterModel(keras.Model):
                 shape=shape,
                 initializer=keras.initializers.Constant(value),
                 dtype=dtype,
+                # PyTorch trains no integers.
+                trainable=dtype != "int32" or keras.backend.backend() != "torch",
                 name=f"weight_{index}",
             )
             for index, shape in enumerate(shapes)
