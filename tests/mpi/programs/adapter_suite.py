@@ -43,6 +43,9 @@ def check_training(shapes, dtype, **options):
     model = Model(shapes, dtype, value=mv.worker_id() + 4)
     model.attach(**options)
     equal(model.values(), 4)
+    # Half precision is summed in float32.
+    names = {table.dtype.name for table in model.tables()}
+    equal(names, {"float64" if dtype == "float64" else "float32"})
     # Averages of deltas that are as many times larger as there are workers equal the sum.
     train(model, mv.num_workers() if options.get("average") else 1)
     equal(model.values(), 4 + sum_of_deltas())

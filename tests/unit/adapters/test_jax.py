@@ -55,17 +55,11 @@ class TestPytreeSync(JaxTestCase):
             leaf.delete()  # as donation does where the backend uses it
         self.assertEqual(set(values_of(sync.sync(params))), {3.0})
 
-    def test_passed_and_returned_arrays_never_change(self):
-        given = {"w": jnp.ones(3)}
+    def test_a_change_of_a_passed_array_of_numpy_is_not_seen(self):
         mine = np.ones(3, np.float32)
-        sync = PytreeSync(given)
-        first = sync.sync({"w": given["w"] + 1})
-        sync.sync({"w": first["w"] + 1})
-        np.testing.assert_array_equal(given["w"], 1)
-        np.testing.assert_array_equal(first["w"], 2)
-        other = PytreeSync({"w": mine})
+        sync = PytreeSync({"w": mine})
         mine += 5
-        np.testing.assert_array_equal(other.params["w"], 1)
+        np.testing.assert_array_equal(sync.params["w"], 1)
 
     def test_first_delta_may_start_from_the_passed_parameters(self):
         params = tree()
@@ -92,32 +86,6 @@ class TestPytreeSync(JaxTestCase):
         self.assertEqual(set(values_of(params)), {8.0})
         self.assertEqual(step._cache_size(), 1)
         self.assertFalse(params["w"].committed)
-
-    @needs("optax")
-    def test_works_with_optax(self):
-        import optax
-
-        optimizer = optax.adam(0.1)
-        sync = PytreeSync(tree())
-        params = alone = sync.params
-        state = alone_state = optimizer.init(params)
-        for _ in range(5):
-            step, state = optimizer.update(params, state)
-            params = sync.sync(optax.apply_updates(params, step))
-            step, alone_state = optimizer.update(alone, alone_state)
-            alone = optax.apply_updates(alone, step)
-        np.testing.assert_allclose(values_of(params), values_of(alone), rtol=1e-5)
-
-    @needs("flax")
-    def test_works_with_flax(self):
-        import flax.linen
-
-        module = flax.linen.Dense(2)
-        x = jnp.ones((1, 3))
-        sync = PytreeSync(module.init(jax.random.key(0), x))
-        before = module.apply(sync.params, x)
-        params = sync.sync(plus_one(sync.params))
-        np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
 
 
 class TestLeaving(JaxTestCase):

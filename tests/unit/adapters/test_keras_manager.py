@@ -27,17 +27,6 @@ class TestManager(KerasTestCase):
                     group._host_copy.flat += 1
             np.testing.assert_array_equal(flat(model), before)
 
-    def test_syncs_the_chosen_statistics(self):
-        for choice, size in (("average", 37), ("master", 37), (False, 29)):
-            with self.subTest(choice):
-                model = model_of(*layers())
-                manager = KerasParamManager(model, choice)
-                self.assertEqual(sum(table.size for table in manager.tables), size)
-                fit(model)
-                before = flat(model)
-                manager.sync_all_param()
-                np.testing.assert_allclose(flat(model), before, rtol=1e-4, atol=1e-6)
-
     def test_syncs_frozen_layers_but_not_seeds(self):
         model = model_of(*layers(), keras.layers.Dropout(0.5))
         model.layers[0].trainable = False

@@ -25,7 +25,7 @@ FLAGS = "mode=FAST_COMPILE,linker=py,cxx="
 sys.path.append(str(COMMON))
 try:
     with mock.patch.dict(os.environ, THEANO_FLAGS=FLAGS):
-        from lasagne_backend import T, lasagne, theano
+        from lasagne_backend import lasagne, theano
 except ImportError as error:
     raise unittest.SkipTest("needs Lasagne and Theano, see make test-all") from error
 
@@ -49,24 +49,6 @@ def synced(network):
     return network, manager
 
 
-class Scale(layers.Layer):
-    """Multiplies by the first of its three parameters, which are not trained."""
-
-    def __init__(self, incoming):
-        super().__init__(incoming)
-        self.mean, self.count, self.mask = (
-            self.add_param(theano.shared(value), value.shape, name=name, trainable=False)
-            for name, value in (
-                ("mean", np.float32([10, 20])),
-                ("count", np.int64([5])),
-                ("mask", np.int8([1, 1])),
-            )
-        )
-
-    def get_output_for(self, input, **kwargs):
-        return input * self.mean
-
-
 class LasagneTestCase(sessions.SessionTestCase):
     def assert_equals_tables(self, manager, variables):
         held = np.concatenate([table.get() for table in manager.tables])
@@ -75,24 +57,6 @@ class LasagneTestCase(sessions.SessionTestCase):
 
 
 class TestNetworks(LasagneTestCase):
-    def test_training_functions_see_the_synced_values(self):
-        network = dense(0.5)
-        x = T.matrix("x")
-        cost = T.sum(layers.get_output(network, x) ** 2)
-        parameters = layers.get_all_params(network, trainable=True)
-        train = theano.function([x], cost, updates=lasagne.updates.sgd(cost, parameters, 0.125))
-        manager = LasagneParamManager(network)
-        batch = np.eye(3, dtype=np.float32)
-        first = train(batch)
-        before = [variable.get_value() for variable in parameters]
-        manager.sync_all_param()
-        for variable, value in zip(parameters, before, strict=True):
-            np.testing.assert_array_equal(variable.get_value(), value)
-        manager.tables[0].add(-manager.tables[0].get())  # other workers set all to zero
-        manager.sync_all_param()
-        self.assertGreater(first, 0)
-        self.assertEqual(train(batch), 0)
-
     def test_accepts_several_output_layers(self):
         shared, other = dense(), dense()
         manager = LasagneParamManager([shared, layers.NonlinearityLayer(shared), other])
@@ -184,21 +148,6 @@ class TestNetworks(LasagneTestCase):
             array.resize((10_000, 2), refcheck=False)
         manager.sync_all_param()
         self.assert_equals_tables(manager, [network.W, network.b])
-
-    def test_syncs_the_chosen_statistics(self):
-        for choice, sizes in (("average", [10, 1]), ("master", [10, 1]), (False, [8])):
-            with self.subTest(choice):
-                network = Scale(dense())
-                manager = LasagneParamManager(network, sync_non_trainable=choice)
-                self.assertEqual([table.size for table in manager.tables], sizes)
-                network.mean.set_value(np.float32([11, 22]))
-                network.count.set_value(np.int64([6]))
-                manager.sync_all_param()
-                np.testing.assert_array_equal(network.mean.get_value(), [11, 22])
-                np.testing.assert_array_equal(network.count.get_value(), [6])
-                if choice:
-                    np.testing.assert_array_equal(manager.tables[0].get()[-2:], [11, 22])
-                    np.testing.assert_array_equal(manager.tables[1].get(), [6])
 
 
 class TestRejectedArguments(LasagneTestCase):

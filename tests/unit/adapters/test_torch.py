@@ -169,12 +169,6 @@ class TestModules(TorchTestCase):
         after = [parameter._version for parameter in module.parameters()]
         self.assertTrue(all(b < a for b, a in zip(before, after, strict=True)), (before, after))
 
-    def test_buffers_that_are_not_synced_are_not_in_a_table(self):
-        module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-        for choice, size in (("average", 15), ("master", 15), (False, 10)):
-            tables = TorchParamManager(module, choice).tables
-            self.assertEqual(sum(table.size for table in tables), size)
-
 
 class TestRejectedArguments(TorchTestCase):
     def test_rejects_invalid_modules_and_options(self):

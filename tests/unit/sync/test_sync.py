@@ -31,16 +31,6 @@ class TestSupportedArrays(SessionTestCase):
                 np.testing.assert_allclose(np.asarray(a, np.float64), wanted, rtol=0, atol=atol)
         return sync
 
-    def test_syncs_each_dtype_of_tables(self):
-        for dtype in ("float32", "float64", "int32", "int64"):
-            with self.subTest(dtype):
-                sync = self.check([np.ones((3, 5), dtype), np.zeros(70_000, dtype)])
-                self.assertEqual([table.dtype for table in sync.tables], [np.dtype(dtype)])
-
-    def test_sums_half_precision_in_float32(self):
-        sync = self.check([np.ones((3, 5), np.float16)])
-        self.assertEqual(sync.tables[0].dtype, np.float32)
-
     @needs("ml_dtypes")
     def test_sums_bfloat16_in_float32(self):
         import ml_dtypes
