@@ -399,6 +399,22 @@ def run_command(folder: Path, *options: str) -> Path:
     return path
 
 
+def torchrun_command(folder: Path) -> Path:
+    """Return an "mpirun" in the folder, which starts the ranks with torchrun."""
+    path = folder / "mpirun"
+    path.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "from torch.distributed.run import main\n"
+        "at = sys.argv.index('-np')\n"
+        "size, script = sys.argv[at + 1], sys.argv[at + 5 :]\n"
+        "main(['--standalone', '--nproc-per-node', size, *script])\n",
+        "utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
 def again_where_mpi_is_stuck(test: Callable[..., None]) -> Callable[..., None]:
     """Repeat a test up to twice if it raises MpiStuckError.
 

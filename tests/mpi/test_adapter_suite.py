@@ -7,12 +7,9 @@ from requirements import THEANOS, is_installed
 import launch
 from case_jobs import CaseJobs, in_one_job, on_nodes, on_ranks
 
-pytestmark = pytest.mark.frameworks
-
 #: An adapter's file in programs/adapters, the backend of Keras, and the modules that it needs: of a
 #: tuple of modules, one.
 ADAPTERS = [
-    ("numpy", "", ["numpy"]),
     ("torch", "", ["torch"]),
     ("jax", "", ["jax"]),
     ("keras", "jax", ["keras", "jax"]),
@@ -25,12 +22,15 @@ ADAPTERS = [
 INSTALLED = [
     (adapter, backend) for adapter, backend, modules in ADAPTERS if all(map(is_installed, modules))
 ]
-if is_installed("keras"):
-    INSTALLED.remove(("numpy", ""))  # The environment without large frameworks runs it.
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.skipif(not INSTALLED, reason="needs a framework that has an adapter"),
+]
 
-#: Adapters that also run on 2 and 4 ranks and on two nodes: two that work in place, and one that
-#: copies. The others resemble one of the two, and their frameworks start slowly.
-MANY_LAYOUTS = ("numpy", "torch", "jax")
+#: Adapters that also run on 2 and 4 ranks and on two nodes: one that works in place, and one that
+#: copies. The others resemble one of the two, and their frameworks start slowly. The arrays of
+#: NumPy have cases of their own, in programs/array_params.py.
+MANY_LAYOUTS = ("torch", "jax")
 
 
 def jobs_of(adapter, backend):

@@ -25,7 +25,7 @@ def run_of(target, program, *arguments, np):
 
 
 def test_sync_benchmark_compares_rounds_and_sums_with_mpi(tmp_path):
-    run, names = run_of(tmp_path / "report.json", "sync.py", "--sizes", "1000", np=2)
+    run, names = run_of(tmp_path / "report.json", "sync.py", "--sizes", "3", "1000", np=2)
     assert list(names) == ["round", "zero-copy round", "aggregate"]
     assert all(series[:2] == ["Multiverso", "MPI Allreduce"] for series in names.values())
     assert "MPI Allreduce" in {bar["reference"] for bar in run["bars"]}

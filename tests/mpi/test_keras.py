@@ -87,5 +87,3 @@ class TestModels(unittest.TestCase):
             self.assertEqual(reports[0]["freq"][0], "ValueError")
             for rank in range(1, RANKS):
                 self.assertEqual(reports[rank]["freq"][0], "MismatchError")
-            for report in reports.values():
-                self.assertEqual(report["model"][0], "MismatchError")

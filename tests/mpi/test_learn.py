@@ -11,7 +11,7 @@ import pytest
 from folders import FolderTestCase
 from programs import output_of
 
-from launch import WITHOUT_MPI, Job, run
+from launch import WITHOUT_MPI, Job, run, torchrun_command
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAM = "learn.py"
@@ -237,18 +237,7 @@ class TestJobsWithoutMpi(FolderTestCase):
 
     @pytest.mark.release
     def test_ranks_of_torchrun_train_together(self):
-        mpirun = self.folder / "mpirun"
-        mpirun.write_text(
-            f"#!{sys.executable}\n"
-            "import sys\n"
-            "from torch.distributed.run import main\n"
-            "at = sys.argv.index('-np')\n"
-            "size, script = sys.argv[at + 1], sys.argv[at + 5 :]\n"
-            "main(['--standalone', '--nproc-per-node', size, *script])\n",
-            "utf-8",
-        )
-        mpirun.chmod(0o755)
-        self.check_single_training(mpirun)
+        self.check_single_training(torchrun_command(self.folder))
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")

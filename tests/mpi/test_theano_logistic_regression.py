@@ -109,12 +109,6 @@ class TestWrongUse(LogisticRegressionTestCase):
         job = run(EXAMPLES / EXAMPLE, "--data", str(path), np=4).check_clean()
         self.assert_one_sentence(job.returncode, job.output, text)
 
-    def test_all_ranks_leave_when_the_data_is_broken(self):
-        path = self.folder / "mnist.npz"
-        path.write_bytes(b"PK\x03\x04 but no more")
-        job = run(EXAMPLES / EXAMPLE, "--data", str(path), np=3).check_clean()
-        self.assert_one_sentence(job.returncode, job.output, f"{path}: it is not an .npz")
-
     def test_all_ranks_leave_when_one_has_no_data(self):
         # Each process opens the file in its own working folder; only the second folder lacks it.
         script = self.folder / "one_without.py"

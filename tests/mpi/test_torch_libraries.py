@@ -3,7 +3,6 @@
 import importlib.metadata
 import importlib.util
 import re
-import sys
 
 import pytest
 from requirements import needs
@@ -35,18 +34,7 @@ NOISE = 1e-5
 @pytest.fixture
 def torchrun(tmp_path):
     """Return a program that starts ranks with torchrun, and has the command line of an mpirun."""
-    path = tmp_path / "mpirun"
-    path.write_text(
-        f"#!{sys.executable}\n"
-        "import sys\n"
-        "from torch.distributed.run import main\n"
-        "at = sys.argv.index('-np')\n"
-        "size, script = sys.argv[at + 1], sys.argv[at + 5 :]\n"
-        "main(['--standalone', '--nproc-per-node', size, *script])\n",
-        "utf-8",
-    )
-    path.chmod(0o755)
-    return path
+    return launch.torchrun_command(tmp_path)
 
 
 def trained(library, torchrun):

@@ -43,6 +43,9 @@ def check_training(shapes, dtype, **options):
     model = Model(shapes, dtype, value=mv.worker_id() + 4)
     model.attach(**options)
     equal(model.values(), 4)
+    # Half precision is summed in float32.
+    names = {table.dtype.name for table in model.tables()}
+    equal(names, {"float64" if dtype == "float64" else "float32"})
     # Averages of deltas that are as many times larger as there are workers equal the sum.
     train(model, mv.num_workers() if options.get("average") else 1)
     equal(model.values(), 4 + sum_of_deltas())
@@ -74,6 +77,15 @@ def average_of_the_workers():
     for dtype in Model.DTYPES:
         for overlap in (False, True):
             check_training(SHAPES, dtype, average=True, overlap=overlap)
+
+
+def integers_are_those_of_the_master_where_others_are_averaged():
+    model = Model(SHAPES, "int32", value=mv.worker_id())
+    model.attach(average=True)
+    for _ in range(ROUNDS):
+        model.add(mv.worker_id() + 2)
+        model.sync()
+    equal(model.values(), 2 * ROUNDS)
 
 
 def model_without_parameters():
@@ -135,6 +147,7 @@ CASES |= {
         each_dtype,
         exchange_in_the_background,
         average_of_the_workers,
+        integers_are_those_of_the_master_where_others_are_averaged,
         no_parameters_on_one_rank,
     )
 }

@@ -49,6 +49,7 @@ def training_functions_step_with_the_gradients_of_all_workers():
 
 def statistics_after_sync(choice, average):
     """Return a mean and a count that each worker changed differently, after a sync."""
+    me = mv.worker_id()
 
     class Statistic(lasagne.layers.Layer):
         def __init__(self, incoming, value):
@@ -56,13 +57,15 @@ def statistics_after_sync(choice, average):
             start = theano.shared(np.float32([value]))
             self.mean = self.add_param(start, (1,), trainable=False)
             self.count = self.add_param(theano.shared(np.int64([0])), (1,), trainable=False)
+            # No table has this dtype, so it is not synchronized.
+            self.mask = self.add_param(theano.shared(np.int8([me])), (1,), trainable=False)
 
-    me = mv.worker_id()
     network = Statistic(make_network(0), 100 + me)  # only the master's value is used
     manager = LasagneParamManager(network, sync_non_trainable=choice, average=average)
     network.mean.set_value(network.mean.get_value() + np.float32(6 * (me + 1)))
     network.count.set_value(network.count.get_value() + me + 1)
     manager.sync_all_param()
+    equal(network.mask.get_value(), [me])
     return [network.mean.get_value().item(), network.count.get_value().item()]
 
 

@@ -152,18 +152,6 @@ def optimizer_steps_with_the_mean_gradient_of_the_workers():
     check_optimizer_steps(average=True)
 
 
-@case(sync=True)
-def integers_are_those_of_the_master_where_others_are_averaged():
-    module = torch.nn.Linear(2, 1)
-    module.steps = torch.nn.Parameter(torch.zeros(3, dtype=torch.int64), requires_grad=False)
-    optimizer = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.1), module)
-    for _ in range(3):
-        with torch.no_grad():
-            module.steps += mv.worker_id() + 2
-        optimizer.sync()
-    assert module.steps.tolist() == [6, 6, 6], module.steps
-
-
 def after_a_skipped_step():
     """Train with a scaler and an infinite gradient on one worker; return all final weights."""
     me, workers = mv.worker_id(), mv.num_workers()

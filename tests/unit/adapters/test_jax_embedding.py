@@ -42,20 +42,21 @@ class TestLookup(SessionTestCase):
             return jnp.tanh(jnp.take(params["rows"], ids, axis=0) @ params["w"]).sum()
 
         expected = {"rows": jnp.asarray(START), "w": params["w"]}
-        for ids in (np.array([[1, 2], [2, 7]]), np.array([[3, 3], [3, 0]])):
+        many = np.random.default_rng(0).integers(0, ROWS, 60_000)
+        for ids in (np.array([[1, 2], [2, 7]]), jnp.array([[3, 3], [3, 0]]), many[:0], many):
             gradients = transform(jax.grad(loss))(params, ids)
             expected_gradients = jax.grad(reference)(expected, ids)
-            np.testing.assert_allclose(gradients["w"], expected_gradients["w"], atol=1e-5)
+            tolerances = {"rtol": 1e-3, "atol": 2e-3} if ids is many else {"atol": 1e-5}
+            np.testing.assert_allclose(gradients["w"], expected_gradients["w"], **tolerances)
             self.assertEqual([float(x) for x in jax.tree.leaves(gradients["rows"])], [0.0])
             self.assertTrue(embedding.step())
             expected["rows"] -= expected_gradients["rows"]
-            np.testing.assert_allclose(embedding.table.get(), expected["rows"], atol=1e-5)
+            np.testing.assert_allclose(embedding.table.get(), expected["rows"], **tolerances)
 
     def test_gradients_are_those_of_take(self):
-        self.check_gradients(lambda function: function)
-
-    def test_gradients_of_compiled_functions_are_those_of_take(self):
-        self.check_gradients(jax.jit)
+        with jax.default_matmul_precision("highest"):
+            self.check_gradients(lambda function: function)
+            self.check_gradients(jax.jit)
 
     def test_gradients_of_several_calls_are_sent_as_one_step(self):
         embedding = Embedding(table_of(updater="adagrad", learning_rate=0.5, epsilon=0.1))

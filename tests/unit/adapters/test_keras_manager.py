@@ -27,17 +27,6 @@ class TestManager(KerasTestCase):
                     group._host_copy.flat += 1
             np.testing.assert_array_equal(flat(model), before)
 
-    def test_syncs_the_chosen_statistics(self):
-        for choice, size in (("average", 37), ("master", 37), (False, 29)):
-            with self.subTest(choice):
-                model = model_of(*layers())
-                manager = KerasParamManager(model, choice)
-                self.assertEqual(sum(table.size for table in manager.tables), size)
-                fit(model)
-                before = flat(model)
-                manager.sync_all_param()
-                np.testing.assert_allclose(flat(model), before, rtol=1e-4, atol=1e-6)
-
     def test_syncs_frozen_layers_but_not_seeds(self):
         model = model_of(*layers(), keras.layers.Dropout(0.5))
         model.layers[0].trainable = False
@@ -48,16 +37,6 @@ class TestManager(KerasTestCase):
         callback = MVCallback(model)
         fit(model, callback)
         self.check_equal(model, callback.manager)
-
-    def test_syncs_integers_beside_averages(self):
-        if keras.backend.backend() == "torch":
-            self.skipTest("PyTorch trains no integers")
-        layer = keras.layers.Layer()
-        layer.add_weight(shape=(2,), initializer="zeros", dtype="int32")
-        manager = KerasParamManager(layer, average=True)
-        layer.weights[0].assign([1, 2])
-        manager.sync()
-        np.testing.assert_array_equal(layer.weights[0], [1, 2])  # those of the master
 
     def test_names_weights_that_are_new_or_missing(self):
         def add(model):
@@ -111,8 +90,6 @@ class TestManager(KerasTestCase):
             (ValueError, "received a Sequential", lambda: MVCallback(keras.Sequential())),
             (ValueError, "build it", lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)]))),
             (ValueError, "expected parameters", lambda: KerasParamManager(model_of())),
-            (TypeError, "overlap: expected", lambda: MVCallback(model, overlap=1)),
-            (TypeError, "average: expected", lambda: MVCallback(model, average=1)),
         ):
             with self.subTest(text), self.assertRaisesRegex(error, text):
                 make()

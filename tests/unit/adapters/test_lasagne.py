@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import pickle
 import sys
 import unittest
 import warnings
@@ -26,7 +25,7 @@ FLAGS = "mode=FAST_COMPILE,linker=py,cxx="
 sys.path.append(str(COMMON))
 try:
     with mock.patch.dict(os.environ, THEANO_FLAGS=FLAGS):
-        from lasagne_backend import T, lasagne, theano
+        from lasagne_backend import lasagne, theano
 except ImportError as error:
     raise unittest.SkipTest("needs Lasagne and Theano, see make test-all") from error
 
@@ -50,24 +49,6 @@ def synced(network):
     return network, manager
 
 
-class Scale(layers.Layer):
-    """Multiplies by the first of its three parameters, which are not trained."""
-
-    def __init__(self, incoming):
-        super().__init__(incoming)
-        self.mean, self.count, self.mask = (
-            self.add_param(theano.shared(value), value.shape, name=name, trainable=False)
-            for name, value in (
-                ("mean", np.float32([10, 20])),
-                ("count", np.int64([5])),
-                ("mask", np.int8([1, 1])),
-            )
-        )
-
-    def get_output_for(self, input, **kwargs):
-        return input * self.mean
-
-
 class LasagneTestCase(sessions.SessionTestCase):
     def assert_equals_tables(self, manager, variables):
         held = np.concatenate([table.get() for table in manager.tables])
@@ -76,54 +57,6 @@ class LasagneTestCase(sessions.SessionTestCase):
 
 
 class TestNetworks(LasagneTestCase):
-    def test_parameters_equal_the_table_after_each_sync(self):
-        for dtype in ("float16", "float32", "float64"):
-            with self.subTest(dtype):
-                network = dense(1, dtype)
-                manager = LasagneParamManager(network)
-                variables = layers.get_all_params(network)
-                for turn in range(1, 4):
-                    manager.tables[0].add(np.full(8, 2))  # another worker's delta
-                    for variable in variables:
-                        variable.set_value(variable.get_value() + np.dtype(dtype).type(1))
-                    manager.sync_all_param()
-                    for variable in variables:
-                        np.testing.assert_array_equal(variable.get_value(), 1 + 3 * turn)
-                        self.assertEqual(variable.get_value().dtype, dtype)
-                    self.assert_equals_tables(manager, variables)
-
-    def test_training_functions_see_the_synced_values(self):
-        network = dense(0.5)
-        x = T.matrix("x")
-        cost = T.sum(layers.get_output(network, x) ** 2)
-        parameters = layers.get_all_params(network, trainable=True)
-        train = theano.function([x], cost, updates=lasagne.updates.sgd(cost, parameters, 0.125))
-        manager = LasagneParamManager(network)
-        batch = np.eye(3, dtype=np.float32)
-        first = train(batch)
-        before = [variable.get_value() for variable in parameters]
-        manager.sync_all_param()
-        for variable, value in zip(parameters, before, strict=True):
-            np.testing.assert_array_equal(variable.get_value(), value)
-        manager.tables[0].add(-manager.tables[0].get())  # other workers set all to zero
-        manager.sync_all_param()
-        self.assertGreater(first, 0)
-        self.assertEqual(train(batch), 0)
-
-    def test_syncs_one_parameter_or_a_thousand(self):
-        for count in (1, 1000):
-            stack = layers.InputLayer((None, 2))
-            for index in range(count):
-                stack = layers.DenseLayer(stack, 2, W=np.full((2, 2), index, "float32"), b=None)
-            variables = layers.get_all_params(stack)
-            self.assertEqual(len(variables), count)
-            manager = LasagneParamManager(stack)
-            for variable in variables:
-                variable.set_value(variable.get_value() + np.float32(1))
-            manager.sync_all_param()
-            self.assert_equals_tables(manager, variables)
-            np.testing.assert_array_equal(variables[-1].get_value(), np.full((2, 2), count))
-
     def test_accepts_several_output_layers(self):
         shared, other = dense(), dense()
         manager = LasagneParamManager([shared, layers.NonlinearityLayer(shared), other])
@@ -133,16 +66,6 @@ class TestNetworks(LasagneTestCase):
         network = layers.ConcatLayer([dense(1, "float64"), dense(2, "float32")])
         manager = LasagneParamManager(network)
         self.assertEqual([str(table.dtype) for table in manager.tables], ["float64", "float32"])
-
-    def test_network_can_be_pickled_and_restored(self):
-        network, manager = synced(dense(3))
-        twin = pickle.loads(pickle.dumps(network))
-        twin.W.set_value(np.zeros((3, 2), np.float32))
-        np.testing.assert_array_equal(network.W.get_value(), np.full((3, 2), 3))
-        saved = layers.get_all_param_values(network)
-        layers.set_all_param_values(network, [value * 2 for value in saved])
-        manager.sync_all_param()
-        np.testing.assert_array_equal(manager.tables[0].get(), np.full(8, 6))
 
     def test_next_sync_resumes_an_interrupted_one(self):
         network = dense(0)
@@ -225,21 +148,6 @@ class TestNetworks(LasagneTestCase):
             array.resize((10_000, 2), refcheck=False)
         manager.sync_all_param()
         self.assert_equals_tables(manager, [network.W, network.b])
-
-    def test_syncs_the_chosen_statistics(self):
-        for choice, sizes in (("average", [10, 1]), ("master", [10, 1]), (False, [8])):
-            with self.subTest(choice):
-                network = Scale(dense())
-                manager = LasagneParamManager(network, sync_non_trainable=choice)
-                self.assertEqual([table.size for table in manager.tables], sizes)
-                network.mean.set_value(np.float32([11, 22]))
-                network.count.set_value(np.int64([6]))
-                manager.sync_all_param()
-                np.testing.assert_array_equal(network.mean.get_value(), [11, 22])
-                np.testing.assert_array_equal(network.count.get_value(), [6])
-                if choice:
-                    np.testing.assert_array_equal(manager.tables[0].get()[-2:], [11, 22])
-                    np.testing.assert_array_equal(manager.tables[1].get(), [6])
 
 
 class TestRejectedArguments(LasagneTestCase):

@@ -1,23 +1,20 @@
 """What a program does to the gradients of a module's parameters is done to rows of its layers."""
 
 import copy
-import importlib.util
-import unittest
 import warnings
 
 import numpy as np
 import pytest
-import sessions
+from torch_devices import HAS_TORCH, TorchTestCase
 
 import multiverso as mv
 
 pytestmark = pytest.mark.frameworks
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:
     import torch
 
-    from multiverso.torch_ext import DistributedOptimizer, Embedding, TorchParamManager
+    from multiverso.torch_ext import DistributedOptimizer, Embedding, TorchParamManager, prefetch
 
 ROWS, DIM = 9, 3
 START = np.random.default_rng(5).standard_normal((ROWS, DIM)).astype(np.float32)
@@ -31,8 +28,7 @@ def module_of(rows):
     return torch.nn.Sequential(rows, linear)
 
 
-@unittest.skipUnless(HAS_TORCH, "needs PyTorch")
-class ConnectionTestCase(sessions.SessionTestCase):
+class ConnectionTestCase(TorchTestCase):
     def check(self, train, distributed=True, **options):
         """Check that a loop trains the rows as those of PyTorch's own layer."""
         expected = module_of(torch.nn.Embedding(ROWS, DIM))
@@ -237,7 +233,7 @@ class TestGradients(ConnectionTestCase):
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
         scaler.scale(module(torch.tensor([1])).sum() * float("inf")).backward()
         scaler.step(optimizer)
-        module[0].step(scaler.get_scale())
+        self.assertFalse(module[0].step(scaler.get_scale()))
         scaler.update()
         self.assertEqual(scaler.get_scale(), 2.0)
         np.testing.assert_array_equal(table.get(), START)
@@ -349,8 +345,6 @@ class TestForgottenSteps(ConnectionTestCase):
 
 class TestPrefetch(ConnectionTestCase):
     def test_a_loop_that_ends_early_leaves_no_rows(self):
-        from multiverso.torch_ext import prefetch
-
         ids = [torch.tensor([i]) for i in range(1, 6)]
         for depth in (1, 3):
             for is_kept in (False, True):
@@ -384,8 +378,6 @@ class TestPrefetch(ConnectionTestCase):
         np.testing.assert_array_equal(layer(torch.tensor([2])).detach(), START[[2]])
 
     def test_a_batch_that_is_not_looked_up_leaves_no_rows(self):
-        from multiverso.torch_ext import prefetch
-
         table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd")
         layer = Embedding(table)
         loop = prefetch([torch.tensor([i]) for i in (1, 2)], layer)

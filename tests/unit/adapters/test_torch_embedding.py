@@ -1,23 +1,17 @@
 """The embedding layers for PyTorch on one rank, against PyTorch's own layers."""
 
 import gc
-import importlib.util
-import shutil
 import sys
-import tempfile
-import unittest
-import warnings
 from unittest import mock
 
 import numpy as np
 import pytest
-import sessions
+from torch_devices import HAS_TORCH, TorchTestCase, flat, on_gpu
 
 import multiverso as mv
 
 pytestmark = pytest.mark.frameworks
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:
     import torch
 
@@ -32,49 +26,301 @@ if HAS_TORCH:
 ROWS, DIM = 12, 5
 
 
-@unittest.skipUnless(HAS_TORCH, "needs PyTorch")
-class EmbeddingTestCase(sessions.SessionTestCase):
-    def setUp(self):
-        super().setUp()
-        torch.manual_seed(0)
-
+class EmbeddingTestCase(TorchTestCase):
     def pair(self, ours, theirs, **options):
         """Return a layer of ours and one of PyTorch with equal rows, and the table of ours."""
         start = np.random.default_rng(1).standard_normal((ROWS, DIM)).astype(np.float32)
         table = mv.MatrixTableHandler(ROWS, DIM, start, updater="sgd", learning_rate=1.0)
-        reference = theirs(ROWS, DIM, **options)
+        reference = theirs(ROWS, DIM, **options).to(self.device)
         with torch.no_grad():
             reference.weight.copy_(torch.from_numpy(start))
-        return ours(table, **options), reference, table
+        return ours(table, **options).to(self.device), reference, table
 
-    def check(self, layer, reference, table, *arguments, **options):
+    def check(self, layer, reference, table, *arguments, tolerance=1e-5, **options):
         """Check the outputs, and that a step subtracts the gradient of the reference."""
         before = table.get()
-        output, expected = layer(*arguments, **options), reference(*arguments, **options)
-        torch.testing.assert_close(output, expected)
+        expected = reference(
+            *(argument.to(self.device) for argument in arguments),
+            **{name: value.to(self.device) for name, value in options.items()},
+        )
+        output = layer(*arguments, **options)
+        self.assertEqual((output.device, output.dtype), (arguments[0].device, expected.dtype))
+        torch.testing.assert_close(output.to(self.device), expected)
         weights = torch.randn_like(expected)
-        (output * weights).sum().backward()
+        (output * weights.to(output.device)).sum().backward()
         reference.weight.grad = None
         (expected * weights).sum().backward()
         self.assertTrue(layer.step())
-        gradient = reference.weight.grad.numpy()
-        np.testing.assert_allclose(table.get(), before - gradient, rtol=1e-5, atol=1e-5)
+        gradient = reference.weight.grad.float().cpu().numpy()
+        np.testing.assert_allclose(table.get(), before - gradient, rtol=tolerance, atol=tolerance)
         with torch.no_grad():
             reference.weight.copy_(torch.from_numpy(table.get()))
 
 
-class TestEmbedding(EmbeddingTestCase):
-    def test_matches_pytorch_for_any_ids(self):
+class Jagged:
+    """What a `JaggedTensor` of TorchRec offers, as far as the collection uses it."""
+
+    def __init__(self, values, offsets, weights=None):
+        self.values, self.offsets = (lambda: values), (lambda: offsets)
+        self.weights_or_none = lambda: weights
+
+
+class TestOnEachDevice(EmbeddingTestCase):
+    """The rows, outputs and gradients of the layers, where the tensors are."""
+
+    def devices(self):
+        """Return the devices on which a program may have its ids."""
+        return sorted({self.device, "cpu"})
+
+    def test_matches_pytorch_for_ids_on_either_device(self):
         for padding_idx in (None, 3):
             options = {} if padding_idx is None else {"padding_idx": padding_idx}
             layer, reference, table = self.pair(Embedding, torch.nn.Embedding, **options)
-            for shape in ((7,), (2, 3), (4, 2, 2), (), (0,), (2, 0)):
-                for dtype in (torch.int64, torch.int32):
-                    ids = torch.randint(0, ROWS, shape, dtype=dtype)
-                    with self.subTest(shape=shape, dtype=dtype, padding_idx=padding_idx):
-                        self.check(layer, reference, table, ids)
-            self.check(layer, reference, table, torch.tensor([3, 3, 1, 1]))
+            for device in self.devices():
+                for shape in ((7,), (2, 3), (4, 2, 2), (), (0,), (2, 0)):
+                    for dtype in (torch.int64, torch.int32):
+                        ids = torch.randint(0, ROWS, shape, dtype=dtype).to(device)
+                        with self.subTest(shape=shape, dtype=dtype, device=device):
+                            self.check(layer, reference, table, ids)
+                self.check(layer, reference, table, torch.tensor([3, 3, 1, 1], device=device))
 
+    def test_layers_of_half_precision_match_pytorch(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
+            layer, reference = layer.to(dtype), reference.to(dtype)
+            for device in self.devices():
+                ids = torch.tensor([1, 4, 4, 0], device=device)
+                with self.subTest(dtype=dtype, device=device):
+                    self.check(layer, reference, table, ids, tolerance=0.05)
+
+    def test_tables_of_other_dtypes_train_their_rows(self):
+        start = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
+        for name in ("float16", "float64"):
+            table = mv.MatrixTableHandler(
+                ROWS, DIM, start, dtype=name, updater="sgd", learning_rate=1.0
+            )
+            layer = Embedding(table).to(self.device)
+            ids = self.tensor([[2, 2], [5, 0]])
+            np.testing.assert_array_equal(layer(ids).detach().cpu(), start[[[2, 2], [5, 0]]])
+            layer(ids).sum().backward()
+            layer.step()
+            np.testing.assert_array_equal(table.get([0, 2, 5]), start[[0, 2, 5]] - [[1], [2], [1]])
+
+    def test_keys_get_rows_in_training_only(self):
+        table = mv.HashTableHandler(DIM, 100, updater="sgd", learning_rate=1.0)
+        keys = self.tensor([2**60, -7, 2**60])
+        layers = [
+            layer.to(self.device) for layer in (Embedding(table), EmbeddingBag(table, mode="sum"))
+        ]
+        layers[0].eval()
+        self.assertEqual(float(layers[0](keys).abs().sum()), 0)
+        with torch.no_grad():
+            layers[1](keys[None])
+        layers[1].prefetch(self.tensor([[1, 2]]))
+        self.assertEqual(len(table), 2)
+        layers[0].train()
+        for layer in layers:
+            layer(keys[None]).sum().backward()
+            layer.step()
+        np.testing.assert_array_equal(table.get([2**60, -7, 5], insert=False)[:, 0], [-4, -2, 0])
+        self.assertEqual(len(table), 4)
+
+    def test_ids_may_change_before_the_backward_pass(self):
+        layer, _, table = self.pair(Embedding, torch.nn.Embedding)
+        before = table.get()
+        ids = self.tensor([1, 2])
+        output = layer(ids)
+        ids.fill_(7)
+        output.sum().backward()
+        layer.step()
+        before[[1, 2]] -= 1
+        np.testing.assert_allclose(table.get(), before, rtol=1e-6)
+
+    def test_wrong_ids_raise(self):
+        layer = self.pair(Embedding, torch.nn.Embedding)[0]
+        for ids in ([ROWS], [-1]):
+            with self.assertRaises(IndexError):
+                layer(self.tensor(ids))
+        with self.assertRaisesRegex(TypeError, "int64 or int32, received torch.float32"):
+            layer(self.tensor([1.0, 1.0]))
+
+    def test_compiled_modules_train_the_rows_in_silence(self):
+        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
+        backend = "eager" if self.device == "cpu" else "inductor"
+        compiled = torch.compile(torch.nn.Sequential(layer, torch.nn.Tanh()), backend=backend)
+        with mock.patch.object(sys, "unraisablehook") as ignored:
+            for ids in map(self.tensor, ([1, 2], [1, 2], [3, 3, 3], [5])):
+                before = table.get()
+                compiled(ids).sum().backward()
+                reference.weight.grad = None
+                torch.tanh(reference(ids)).sum().backward()
+                layer.step()
+                gradient = reference.weight.grad.cpu().numpy()
+                np.testing.assert_allclose(table.get(), before - gradient, rtol=1e-4, atol=1e-6)
+                with torch.no_grad():
+                    reference.weight.copy_(torch.from_numpy(table.get()))
+            gc.collect()
+        ignored.assert_not_called()
+
+    def test_prefetched_rows_lack_the_last_changes(self):
+        for depth in (1, 3):
+            for loader_device in self.devices():
+                layer, _, table = self.pair(Embedding, torch.nn.Embedding)
+                ids = torch.tensor([1, 4], device=loader_device)
+                states = [table.get([1, 4])]  # before each step
+                for step, batch in enumerate(prefetch([ids] * 7, layer, depth=depth)):
+                    rows = layer(batch.to(self.device))
+                    wanted = states[max(0, step - depth)]
+                    np.testing.assert_array_equal(rows.detach().cpu(), wanted)
+                    rows.sum().backward()
+                    layer.step()
+                    states.append(table.get([1, 4]))
+
+    def test_fresh_rows_contain_own_changes(self):
+        for depth in (1, 3):
+            for loader_device in self.devices():
+                layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
+                batches = [
+                    {"ids": torch.randint(0, ROWS, (6,)).to(loader_device), "i": i}
+                    for i in range(9)
+                ]
+                seen = []
+                for batch in prefetch(iter(batches), layer, key="ids", depth=depth, fresh=True):
+                    seen.append(batch["i"])
+                    self.check(layer, reference, table, batch["ids"].to(self.device))
+                self.assertEqual(seen, list(range(9)))
+
+    def test_bags_match_pytorch(self):
+        for mode in ("sum", "mean"):
+            for options in ({"mode": mode}, {"mode": mode, "padding_idx": 4}):
+                with self.subTest(options):
+                    layer, reference, table = self.pair(
+                        EmbeddingBag, torch.nn.EmbeddingBag, **options
+                    )
+                    self.check(
+                        layer, reference, table, torch.randint(0, ROWS, (4, 6)).to(self.device)
+                    )
+                    offsets = self.tensor([0, 2, 2, 5])  # the second bag is empty
+                    ids = self.tensor([4, 4, 1, 4, 1, 7, 7, 7])
+                    self.check(layer, reference, table, ids, offsets)
+                    self.check(layer, reference, table, self.tensor([[4] * 3] * 2))  # only padding
+                    self.check(layer, reference, table, ids.int(), offsets.int())
+                    nothing = self.tensor([], dtype=torch.int64)
+                    self.check(layer, reference, table, nothing, self.tensor([0, 0]))
+                    self.check(layer, reference, table, nothing, nothing)
+        for padding_idx in (None, 4):
+            options = {"mode": "sum", "padding_idx": padding_idx}
+            layer, reference, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, **options)
+            ids = torch.randint(0, ROWS, (3, 4)).to(self.device)
+            weights = torch.rand(3, 4, device=self.device)
+            self.check(layer, reference, table, ids, per_sample_weights=weights)
+            gradients = []
+            for module in (layer, reference):
+                leaf = weights.clone().requires_grad_()
+                module(ids, per_sample_weights=leaf).square().sum().backward()
+                gradients.append(leaf.grad)
+            torch.testing.assert_close(*gradients)
+
+    def test_empty_batches_have_empty_bags(self):
+        layer = self.pair(EmbeddingBag, torch.nn.EmbeddingBag)[0]
+        for arguments, bags in (
+            ((torch.empty(0, 3, dtype=torch.int64, device=self.device),), 0),
+            ((torch.empty(2, 0, dtype=torch.int64, device=self.device),), 2),
+            ((torch.empty(0, dtype=torch.int64, device=self.device), self.tensor([0, 0])), 2),
+        ):
+            output = layer(*arguments)
+            self.assertEqual(output.tolist(), [[0] * DIM] * bags)
+            output.sum().backward()
+        self.assertTrue(layer.step())
+
+    def test_one_call_looks_up_all_features_of_a_collection(self):
+        a, reference_a, table_a = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, mode="sum")
+        b, reference_b, table_b = self.pair(
+            EmbeddingBag, torch.nn.EmbeddingBag, include_last_offset=True
+        )
+        bags = EmbeddingBagCollection({"x": a, "y": b, "z": a})
+        self.assertEqual(len(list(bags.parameters())), 2)
+        before = table_a.get(), table_b.get()
+        x, y, z = self.tensor([[1, 2]] * 3), self.tensor([3, 4, 5, 5]), self.tensor([6, 6, 7])
+        weights = torch.rand(3, device=self.device)
+        last = self.tensor([0, 1, 4, 4])
+        jagged = mock.Mock(
+            to_dict=lambda: {
+                "x": Jagged(x.reshape(-1), self.tensor([0, 2, 4, 6])),
+                "y": Jagged(y, last),
+                "z": Jagged(z, self.tensor([0, 3, 3, 3]), weights),
+            }
+        )
+        plain = {
+            "x": x,
+            "y": (y, last),
+            "z": (z, self.tensor([0, 3, 3]), weights),
+            "more": None,
+        }
+        expected = {
+            "x": reference_a(x),
+            "y": reference_b(y, last),
+            "z": reference_a(z, self.tensor([0, 3, 3]), weights),
+        }
+        for features in (plain, jagged):
+            output = bags(features)
+            self.assertEqual(list(output), ["x", "y", "z"])
+            for feature, rows in expected.items():
+                torch.testing.assert_close(output[feature], rows)
+            sum(rows.square().sum() for rows in output.values()).backward()
+        sum(2 * rows.square().sum() for rows in expected.values()).backward()
+        for layer, reference, start in ((a, reference_a, before[0]), (b, reference_b, before[1])):
+            self.assertEqual(len(layer._ahead), 0)
+            layer.step()
+            np.testing.assert_allclose(
+                layer.table.get(), start - reference.weight.grad.cpu().numpy(), rtol=1e-4, atol=1e-5
+            )
+        with self.assertRaisesRegex(ValueError, r"received none for \['z'\]"):
+            bags({"x": x, "y": (y, last)})
+        with self.assertRaisesRegex(TypeError, "x: expected an EmbeddingBag, received Linear"):
+            EmbeddingBagCollection({"x": torch.nn.Linear(1, 1)})
+
+    def train(self, embedding, fused, scale, is_distributed):
+        """Train rows and a layer with clipping, and a step with an infinite gradient."""
+        torch.manual_seed(2)
+        module = torch.nn.Sequential(embedding, torch.nn.Linear(DIM, 1)).to(self.device)
+        scaler = torch.amp.GradScaler(self.device, init_scale=scale, enabled=scale != 1.0)
+        optimizer = torch.optim.SGD(module.parameters(), lr=1.0, fused=fused)
+        if is_distributed:
+            optimizer = DistributedOptimizer(optimizer, module, scaler=scaler)
+        norms = []
+        for step in range(5):
+            ids = torch.randint(0, ROWS, (4, 6)).to(self.device)
+            optimizer.zero_grad()
+            loss = module(ids).square().mean()
+            scaler.scale(loss * float("inf") if step == 2 and scale != 1.0 else loss).backward()
+            scaler.unscale_(optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(module.parameters(), 0.05)
+            norms.append(norm.item())
+            scaler.step(optimizer)
+            scaler.update()
+        return np.array(norms), flat(module[1]), scaler.get_scale()
+
+    def test_distributed_optimizers_clip_and_scale_as_pytorch(self):
+        for is_sync in (False, True):
+            mv.shutdown()
+            mv.init(sync=is_sync)
+            for scale in (1.0, 1024.0):
+                for fused in (False, True):
+                    with self.subTest(scale=scale, fused=fused, sync=is_sync):
+                        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
+                        ours = self.train(layer, fused, scale, True)
+                        theirs = self.train(reference, fused, scale, False)
+                        for one, other in zip(ours, theirs, strict=True):
+                            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+                        expected = reference.weight.detach().cpu().numpy()
+                        np.testing.assert_allclose(table.get(), expected, rtol=1e-4, atol=1e-5)
+
+
+TestOnEachDeviceOnGpu = on_gpu(TestOnEachDevice)
+
+
+class TestEmbedding(EmbeddingTestCase):
     def test_row_of_the_padding_takes_no_step(self):
         # A step without a gradient would move a row with momentum.
         for make in (Embedding, EmbeddingBag):
@@ -87,43 +333,12 @@ class TestEmbedding(EmbeddingTestCase):
             np.testing.assert_array_equal(table.get([3]), before)
             self.assertTrue((table.get([1]) < 0).all())
 
-    def test_keys_get_rows_in_training_only(self):
-        table = mv.HashTableHandler(DIM, 100, updater="sgd", learning_rate=1.0)
-        keys = torch.tensor([2**60, -7, 2**60])
-        layers = (Embedding(table), EmbeddingBag(table, mode="sum"))
-        layers[0].eval()
-        self.assertEqual(float(layers[0](keys).abs().sum()), 0)
-        with torch.no_grad():
-            layers[1](keys[None])
-        layers[1].prefetch(torch.tensor([[1, 2]]))
-        self.assertEqual(len(table), 2)
-        layers[0].train()
-        for layer in layers:
-            layer(keys[None]).sum().backward()
-            layer.step()
-        np.testing.assert_array_equal(table.get([2**60, -7, 5], insert=False)[:, 0], [-4, -2, 0])
-        self.assertEqual(len(table), 4)
-
     def test_result_can_be_changed_in_place(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding)
         before = table.get()
         layer(torch.tensor([1, 1])).mul_(3).sum().backward()
         layer.step()
         np.testing.assert_allclose(table.get([1]), before[[1]] - 6, rtol=1e-6)
-
-    def test_gradients_of_several_backward_passes_are_summed(self):
-        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-        before = table.get()
-        for ids in ([1, 2, 2], [2, 5]):
-            layer(torch.tensor(ids)).square().sum().backward()
-            reference(torch.tensor(ids)).square().sum().backward()
-        layer(torch.tensor([9])).detach()  # without a backward pass
-        np.testing.assert_array_equal(table.get(), before)
-        layer.step()
-        np.testing.assert_allclose(table.get(), before - reference.weight.grad.numpy(), rtol=1e-5)
-        expected = table.get()
-        layer.step()
-        np.testing.assert_array_equal(table.get(), expected)
 
     def test_evaluation_records_nothing(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding)
@@ -137,16 +352,6 @@ class TestEmbedding(EmbeddingTestCase):
         layer.discard()
         layer.step()
         np.testing.assert_array_equal(table.get(), before)
-
-    def test_scaled_gradients_are_divided_or_dropped(self):
-        layer, _, table = self.pair(Embedding, torch.nn.Embedding)
-        before = table.get()
-        (layer(torch.tensor([1])).sum() * 1024).backward()
-        self.assertTrue(layer.step(1024.0))
-        np.testing.assert_array_equal(table.get([1]), before[[1]] - 1)
-        (layer(torch.tensor([1])).sum() * float("inf")).backward()
-        self.assertFalse(layer.step(1024.0))
-        np.testing.assert_array_equal(table.get([1]), before[[1]] - 1)
 
     def test_module_has_one_scalar_parameter_and_an_empty_state(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding, padding_idx=2)
@@ -217,17 +422,6 @@ class TestEmbedding(EmbeddingTestCase):
         with self.assertRaisesRegex(ValueError, "expected two dimensions, received shape"):
             Embedding.from_pretrained(torch.zeros(3))
 
-    def test_ids_may_change_before_the_backward_pass(self):
-        layer, _, table = self.pair(Embedding, torch.nn.Embedding)
-        before = table.get()
-        ids = torch.tensor([1, 2])
-        output = layer(ids)
-        ids.fill_(7)
-        output.sum().backward()
-        layer.step()
-        before[[1, 2]] -= 1
-        np.testing.assert_allclose(table.get(), before, rtol=1e-6)
-
     def test_functional_calls_train_the_rows(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding)
         before = table.get()
@@ -258,24 +452,6 @@ class TestEmbedding(EmbeddingTestCase):
             gradient = reference.weight.grad.numpy()
             np.testing.assert_allclose(table.get(), before - gradient, rtol=1e-5)
 
-    def test_compiled_modules_train_the_rows_in_silence(self):
-        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-        compiled = torch.compile(torch.nn.Sequential(layer, torch.nn.Tanh()), backend="eager")
-        with mock.patch.object(sys, "unraisablehook") as ignored:
-            for ids in ([1, 2], [1, 2], [3, 3, 3], [5]):
-                before = table.get()
-                compiled(torch.tensor(ids)).sum().backward()
-                reference.weight.grad = None
-                torch.tanh(reference(torch.tensor(ids))).sum().backward()
-                layer.step()
-                np.testing.assert_allclose(
-                    table.get(), before - reference.weight.grad.numpy(), rtol=1e-4, atol=1e-6
-                )
-                with torch.no_grad():
-                    reference.weight.copy_(torch.from_numpy(table.get()))
-            gc.collect()
-        ignored.assert_not_called()
-
     def test_rejects_invalid_arguments(self):
         table = mv.MatrixTableHandler(ROWS, DIM, updater="sgd")
         for arguments, error, message in (
@@ -294,41 +470,9 @@ class TestEmbedding(EmbeddingTestCase):
             EmbeddingBag(table, mode="min")
         with self.assertRaisesRegex(ValueError, "received 'max': get the rows with Embedding"):
             EmbeddingBag(table, mode="max")
-        with self.assertRaisesRegex(TypeError, "int64 or int32, received torch.float32"):
-            Embedding(table)(torch.ones(2))
-        with self.assertRaises(IndexError):
-            Embedding(table)(torch.tensor([ROWS]))
 
 
 class TestEmbeddingBag(EmbeddingTestCase):
-    def test_matches_pytorch(self):
-        for mode in ("sum", "mean"):
-            for options in ({"mode": mode}, {"mode": mode, "padding_idx": 4}):
-                with self.subTest(options):
-                    layer, reference, table = self.pair(
-                        EmbeddingBag, torch.nn.EmbeddingBag, **options
-                    )
-                    self.check(layer, reference, table, torch.randint(0, ROWS, (4, 6)))
-                    offsets = torch.tensor([0, 2, 2, 5])  # the second bag is empty
-                    ids = torch.tensor([4, 4, 1, 4, 1, 7, 7, 7])
-                    self.check(layer, reference, table, ids, offsets)
-                    self.check(layer, reference, table, torch.full((2, 3), 4))  # only padding
-                    self.check(layer, reference, table, ids.int(), offsets.int())
-                    nothing = torch.empty(0, dtype=torch.int64)
-                    self.check(layer, reference, table, nothing, torch.tensor([0, 0]))
-                    self.check(layer, reference, table, nothing, nothing)
-        for padding_idx in (None, 4):
-            options = {"mode": "sum", "padding_idx": padding_idx}
-            layer, reference, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, **options)
-            ids, weights = torch.randint(0, ROWS, (3, 4)), torch.rand(3, 4)
-            self.check(layer, reference, table, ids, per_sample_weights=weights)
-            gradients = []
-            for module in (layer, reference):
-                leaf = weights.clone().requires_grad_()
-                module(ids, per_sample_weights=leaf).square().sum().backward()
-                gradients.append(leaf.grad)
-            torch.testing.assert_close(*gradients)
-
     def test_offsets_may_end_with_the_number_of_ids(self):
         for mode in ("sum", "mean"):
             options = {"mode": mode, "include_last_offset": True}
@@ -376,256 +520,8 @@ class TestEmbeddingBag(EmbeddingTestCase):
                 with self.assertRaises(type(expected.exception)):
                     layer(*arguments)
 
-    def test_empty_batches_have_empty_bags(self):
-        layer = self.pair(EmbeddingBag, torch.nn.EmbeddingBag)[0]
-        for arguments, bags in (
-            ((torch.empty(0, 3, dtype=torch.int64),), 0),
-            ((torch.empty(2, 0, dtype=torch.int64),), 2),
-            ((torch.empty(0, dtype=torch.int64), torch.tensor([0, 0])), 2),
-        ):
-            output = layer(*arguments)
-            self.assertEqual(output.tolist(), [[0] * DIM] * bags)
-            output.sum().backward()
-        self.assertTrue(layer.step())
 
-
-class Jagged:
-    """What a `JaggedTensor` of TorchRec offers, as far as the collection uses it."""
-
-    def __init__(self, values, offsets, weights=None):
-        self.values, self.offsets = (lambda: values), (lambda: torch.tensor(offsets))
-        self.weights_or_none = lambda: weights
-
-
-class TestCollection(EmbeddingTestCase):
-    def test_one_call_looks_up_all_features(self):
-        a, reference_a, table_a = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, mode="sum")
-        b, reference_b, table_b = self.pair(
-            EmbeddingBag, torch.nn.EmbeddingBag, include_last_offset=True
-        )
-        bags = EmbeddingBagCollection({"x": a, "y": b, "z": a})
-        self.assertEqual(len(list(bags.parameters())), 2)
-        before = table_a.get(), table_b.get()
-        x, y, z = torch.tensor([[1, 2]] * 3), torch.tensor([3, 4, 5, 5]), torch.tensor([6, 6, 7])
-        weights = torch.rand(3)
-        last = [0, 1, 4, 4]
-        jagged = mock.Mock(
-            to_dict=lambda: {
-                "x": Jagged(x.reshape(-1), [0, 2, 4, 6]),
-                "y": Jagged(y, last),
-                "z": Jagged(z, [0, 3, 3, 3], weights),
-            }
-        )
-        plain = {
-            "x": x,
-            "y": (y, torch.tensor(last)),
-            "z": (z, torch.tensor([0, 3, 3]), weights),
-            "more": None,
-        }
-        expected = {
-            "x": reference_a(x),
-            "y": reference_b(y, torch.tensor(last)),
-            "z": reference_a(z, torch.tensor([0, 3, 3]), weights),
-        }
-        for features in (plain, jagged):
-            output = bags(features)
-            self.assertEqual(list(output), ["x", "y", "z"])
-            for feature, rows in expected.items():
-                torch.testing.assert_close(output[feature], rows)
-            sum(rows.square().sum() for rows in output.values()).backward()
-        sum(2 * rows.square().sum() for rows in expected.values()).backward()
-        for layer, reference, start in ((a, reference_a, before[0]), (b, reference_b, before[1])):
-            self.assertEqual(len(layer._ahead), 0)
-            layer.step()
-            np.testing.assert_allclose(
-                layer.table.get(), start - reference.weight.grad.numpy(), rtol=1e-4, atol=1e-5
-            )
-        with self.assertRaisesRegex(ValueError, r"received none for \['z'\]"):
-            bags({"x": x, "y": (y, torch.tensor(last))})
-        with self.assertRaisesRegex(TypeError, "x: expected an EmbeddingBag, received Linear"):
-            EmbeddingBagCollection({"x": torch.nn.Linear(1, 1)})
-
-
-class TestTraining(EmbeddingTestCase):
-    def test_rows_follow_the_scheduler_of_the_optimizer(self):
-        for is_distributed in (False, True):
-            layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-            table.set_option(learning_rate=0.5)
-            layer = Embedding(table)
-            module = torch.nn.Sequential(layer, torch.nn.Linear(DIM, 1))
-            other = Embedding(table)  # Another layer of the table changes nothing.
-            optimizer = torch.optim.SGD([*module.parameters(), *other.parameters()], lr=0.02)
-            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-            plain = torch.optim.SGD(reference.parameters(), lr=0.5)
-            plain_scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
-            both = torch.nn.ModuleList([module, other])
-            wrapped = DistributedOptimizer(optimizer, both) if is_distributed else optimizer
-            for ids in torch.randint(0, ROWS, (4, 6)):
-                for step, schedule, rows in (
-                    (wrapped, scheduler, layer),
-                    (plain, plain_scheduler, reference),
-                ):
-                    step.zero_grad()
-                    rows(ids).square().sum().backward()
-                    step.step()
-                    if rows is layer and not is_distributed:
-                        layer.step()
-                        other.step()
-                    schedule.step()
-            expected = reference.weight.detach().numpy()
-            np.testing.assert_allclose(table.get(), expected, rtol=1e-4, atol=1e-5)
-            self.assertAlmostEqual(table.options["learning_rate"], 0.5 / 8)
-            table.set_option(learning_rate=0.25)  # The program takes over.
-            for _ in range(2):
-                layer(torch.tensor([1])).sum().backward()
-                wrapped.step()
-                layer.step()
-                scheduler.step()
-            self.assertEqual(table.options["learning_rate"], 0.25)
-
-    def rates(self, make_scheduler, table, optimizer=None, metric=None):
-        """Return the rates of the optimizer and of the table in each of four steps."""
-        layer = Embedding(table)
-        optimizer = optimizer or torch.optim.SGD(layer.parameters(), lr=0.2)
-        scheduler = make_scheduler(optimizer)
-        found = []
-        for _ in range(4):
-            layer(torch.tensor([1])).sum().backward()
-            found.append(optimizer.param_groups[0]["lr"])
-            optimizer.step()
-            layer.step()
-            mv.barrier()
-            found.append(table.options["learning_rate"])
-            scheduler.step(*(() if metric is None else (metric,)))
-        return found[::2], found[1::2]
-
-    def test_rows_follow_schedulers_that_note_no_first_rate(self):
-        schedulers = torch.optim.lr_scheduler
-        table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-        rates, of_table = self.rates(
-            lambda optimizer: schedulers.ReduceLROnPlateau(optimizer, factor=0.5, patience=0),
-            table,
-            metric=1.0,
-        )
-        self.assertEqual(rates, [0.2, 0.2, 0.1, 0.05])
-        np.testing.assert_allclose(of_table, np.array(rates) / 2)
-        table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-        with self.assertWarnsRegex(RuntimeWarning, "create the table with the lowest rate"):
-            rates, of_table = self.rates(
-                lambda optimizer: schedulers.CyclicLR(optimizer, 0.01, 0.2, step_size_up=2), table
-            )
-        np.testing.assert_allclose(of_table, 0.1 * np.array(rates) / 0.01)
-
-    def test_rows_follow_a_warm_up_of_a_scheduler_and_not_one_by_hand(self):
-        schedulers = torch.optim.lr_scheduler
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)
-            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-            rates, of_table = self.rates(
-                lambda optimizer: schedulers.LinearLR(optimizer, 0.25, total_iters=3), table
-            )
-            np.testing.assert_allclose(of_table, np.array(rates) / 2)
-            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-            rates, of_table = self.rates(
-                lambda optimizer: schedulers.LambdaLR(optimizer, lambda step: min(1, step / 2)),
-                table,
-            )
-            np.testing.assert_allclose(of_table, np.array(rates) / 2)
-            for first in (0, 1):
-                table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-                by_hand = self.ByHand([0.2 * (first + step) / 2 for step in range(3)] + [0.1])
-                _, of_table = self.rates(by_hand, table)
-                highest = max(by_hand.rates)
-                np.testing.assert_allclose(of_table, [0.1] * 3 + [0.1 * 0.1 / highest])
-
-    class ByHand:
-        """Sets the rates of an optimizer as a program does, without a scheduler."""
-
-        def __init__(self, rates):
-            self.rates = rates
-
-        def __call__(self, optimizer):
-            self._groups = optimizer.param_groups
-            self._left = iter([*self.rates, 0.1])
-            self.step()
-            return self
-
-        def step(self):
-            for group in self._groups:
-                group["lr"] = next(self._left)
-
-    def test_a_resumed_schedule_has_its_rate_once(self):
-        for is_loaded_first in (False, True):
-            folder = tempfile.mkdtemp()
-            self.addCleanup(shutil.rmtree, folder)
-            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=1.0)
-            table.set_option(learning_rate=0.25)
-            table.save(folder)
-            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=1.0)
-            optimizer = None
-            if is_loaded_first:
-                table.load(folder)
-            layer = Embedding(table)
-            optimizer = torch.optim.SGD(layer.parameters(), lr=0.4)
-            if not is_loaded_first:
-                table.load(folder)
-
-            def resumed(optimizer):
-                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-                for _ in range(2):
-                    optimizer.step()
-                    scheduler.step()
-                return scheduler
-
-            scheduler = resumed(optimizer)
-            of_table = []
-            for _ in range(2):
-                layer(torch.tensor([1])).sum().backward()
-                optimizer.step()
-                layer.step()
-                mv.barrier()
-                of_table.append(table.options["learning_rate"])
-                scheduler.step()
-            np.testing.assert_allclose(of_table, [0.25, 0.125])
-
-    def test_distributed_optimizer_steps_the_rows_of_its_module(self):
-        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-        linear = torch.nn.Linear(DIM, 1)
-        module = torch.nn.Sequential(layer, linear)
-        optimizer = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.0), module)
-        plain = torch.optim.SGD(reference.parameters(), lr=1.0)
-        for ids in torch.randint(0, ROWS, (5, 8)):
-            optimizer.zero_grad()
-            module(ids).square().sum().backward()
-            optimizer.step()
-            plain.zero_grad()
-            linear(reference(ids)).square().sum().backward()
-            plain.step()
-        expected = reference.weight.detach().numpy()
-        np.testing.assert_allclose(table.get(), expected, rtol=1e-4, atol=1e-5)
-
-    def test_prefetched_rows_lack_the_last_changes(self):
-        for depth in (1, 3):
-            layer, _, table = self.pair(Embedding, torch.nn.Embedding)
-            ids = torch.tensor([1, 4])
-            states = [table.get([1, 4])]  # before each step
-            for step, batch in enumerate(prefetch([ids] * 7, layer, depth=depth)):
-                rows = layer(batch)
-                np.testing.assert_array_equal(rows.detach(), states[max(0, step - depth)])
-                rows.sum().backward()
-                layer.step()
-                states.append(table.get([1, 4]))
-
-    def test_fresh_rows_contain_own_changes(self):
-        for depth in (1, 3):
-            layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-            batches = [{"ids": torch.randint(0, ROWS, (6,)), "i": i} for i in range(9)]
-            seen = []
-            for batch in prefetch(iter(batches), layer, key="ids", depth=depth, fresh=True):
-                seen.append(batch["i"])
-                self.check(layer, reference, table, batch["ids"])
-            self.assertEqual(seen, list(range(9)))
-
+class TestPrefetch(EmbeddingTestCase):
     def test_prefetch_of_other_ids_is_not_used(self):
         layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
         layer.prefetch(torch.tensor([1, 2]))

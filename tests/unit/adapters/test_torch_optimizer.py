@@ -1,19 +1,18 @@
 """`DistributedOptimizer` on one rank, where every program trains as with the bare optimizer."""
 
 import collections
-import importlib.util
+import pickle
 import unittest
 import warnings
 
 import numpy as np
 import pytest
-import sessions
+from torch_devices import GPU, HAS_GPU, HAS_TORCH, TorchTestCase, flat
 
 import multiverso as mv
 
 pytestmark = pytest.mark.frameworks
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:
     import torch
     from torch.optim import lr_scheduler
@@ -37,8 +36,112 @@ def make_optimizer(name, params):
     return getattr(torch.optim, name.removeprefix("fused "))(params, **OPTIMIZERS[name])
 
 
-@unittest.skipUnless(HAS_TORCH, "needs PyTorch")
-class OptimizerTestCase(sessions.SessionTestCase):
+class TestOnEachDevice(TorchTestCase):
+    """Trainings with each optimizer of `OPTIMIZERS`, with and without Multiverso."""
+
+    def train(self, make, device=None, autocast=None, clip=None, bad_steps=(), **options):
+        """Return the parameters and the scale after some steps, with Multiverso if with options."""
+        torch.manual_seed(1)
+        device = device or self.device
+        module = torch.nn.Sequential(
+            torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
+        )
+        x, y = torch.randn(7, 16, 6).to(device), torch.randn(7, 16, 1).to(device)
+        module.to(device)
+        optimizer = make(module.parameters())
+        scaler = torch.amp.GradScaler(device, init_scale=2.0**14, enabled=autocast is not None)
+        if options:
+            optimizer = DistributedOptimizer(optimizer, module, **options)
+        scheduler = lr_scheduler.StepLR(optimizer, 2)
+        for step in range(7):
+            optimizer.zero_grad()
+            with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
+                loss = torch.nn.functional.mse_loss(module(x[step]), y[step])
+            if step in bad_steps:  # The scaler skips them, because of one parameter's gradient.
+                loss = loss + module[3].bias.sum() * float("inf" if step != 2 else "nan")
+            scaler.scale(loss).backward()
+            if clip is not None:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
+            scaler.step(optimizer)
+            scaler.update()
+            scheduler.step()
+        if options:
+            optimizer.wait()
+            optimizer.sync()
+            optimizer.wait()
+            expected = flat(module)
+            values = np.concatenate([table.get() for table in optimizer.manager.tables])
+            if options.get("fragments", 1) == 1:
+                np.testing.assert_array_equal(values[: expected.size], expected)
+        return flat(module), scaler.get_scale()
+
+    def check(self, choices, **training):
+        makers = {name: lambda p, name=name: make_optimizer(name, p) for name in OPTIMIZERS}
+        if self.device == "cuda":
+            makers["capturable"] = lambda p: torch.optim.Adam(p, lr=0.01, capturable=True)
+        for name, make in makers.items():
+            alone, scale = self.train(make, **training)
+            for options in choices:
+                with self.subTest(name, **options, **training):
+                    together, same_scale = self.train(make, **training, **options)
+                    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+                    self.assertEqual(same_scale, scale)
+
+    def test_one_worker_trains_as_without_the_wrapper(self):
+        choices = [
+            {"freq": 1},
+            {"freq": 3, "average": True},
+            {"freq": 2, "overlap": True},
+            {"freq": 4, "fragments": 2},
+        ]
+        self.check(choices)
+        self.check(choices[:2], clip=0.1)
+
+    def test_one_worker_trains_as_without_the_wrapper_in_rounds(self):
+        mv.shutdown()
+        mv.init(sync=True)
+        self.check([{"freq": 1}, {"freq": 3, "average": True}, {"freq": 1, "overlap": True}])
+
+    def test_scalers_skip_the_same_steps(self):
+        dtype = torch.float16 if self.device == "cuda" else torch.bfloat16
+        choices = [{"freq": 1}, {"freq": 2, "average": True}]
+        for is_sync in (False, True):
+            mv.shutdown()
+            mv.init(sync=is_sync)
+            for clip in (None, 0.1):
+                for bad_steps in ((), (1,), (2, 3)):
+                    self.check(choices, autocast=dtype, clip=clip, bad_steps=bad_steps)
+
+    def test_half_precision_is_summed_in_float32(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            start = torch.full((3,), 256.0, dtype=dtype)
+            module = torch.nn.ParameterList([start]).to(self.device)
+            optimizer = torch.optim.SGD(module.parameters(), lr=1)
+            optimizer = DistributedOptimizer(optimizer, module, average=False)
+            for _ in range(16):
+                optimizer.manager.tables[0].add([0.0625] * 3)
+                module[0].grad = torch.zeros_like(module[0])
+                optimizer.step()
+            np.testing.assert_array_equal(flat(module), 257 if dtype == torch.float16 else 256)
+            np.testing.assert_array_equal(optimizer.manager.tables[0].get(), 257)
+
+
+@unittest.skipUnless(HAS_GPU, "needs PyTorch with a GPU")
+class TestOnGpu(TestOnEachDevice):
+    device = GPU
+
+    def test_trains_as_on_the_cpu(self):
+        for name in ("SGD", "Adam"):
+            for options in ({"freq": 2}, {"freq": 1, "average": True}):
+                on_cpu, on_gpu = (
+                    self.train(lambda p, name=name: make_optimizer(name, p), device, **options)[0]
+                    for device in ("cpu", GPU)
+                )
+                np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-3, atol=1e-4)
+
+
+class OptimizerTestCase(TorchTestCase):
     def trained(self, name, loop, wraps, *, wraps_late=False):
         """Return the parameters after `loop(module, optimizer, wrap)`, and its result."""
         torch.manual_seed(0)
@@ -79,28 +182,6 @@ def backward(module, step, scale=1.0):
 
 
 class TestSameTraining(OptimizerTestCase):
-    def test_gradient_scaler_with_and_without_infinities(self):
-        for unscales in (False, True):
-            for bad_steps in ((), (1,), (2, 3)):
-
-                def loop(module, optimizer, wrap, unscales=unscales, bad_steps=bad_steps):
-                    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-                    for step in range(5):
-                        optimizer.zero_grad()
-                        x, y = batch(step)
-                        if step in bad_steps:
-                            x[0, 0] = float("inf") if step != 2 else float("nan")
-                        scaler.scale((module(x) - y).square().mean()).backward()
-                        if unscales:
-                            scaler.unscale_(optimizer)
-                            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-                        scaler.step(optimizer)
-                        scaler.update()
-                    return scaler.get_scale()
-
-                with self.subTest(unscales=unscales, bad_steps=bad_steps):
-                    self.check(loop, OPTIMIZERS)
-
     def test_assigned_state_groups_and_attributes(self):
         def loop(module, optimizer, wrap):
             for step in range(6):
@@ -185,6 +266,30 @@ class TestOptimizer(OptimizerTestCase):
         self.assertRegex(repr(optimizer), r"^DistributedOptimizer\(freq=2, SGD \(")
         other = torch.optim.SGD(self.module.parameters(), lr=0.1)
         self.assertIs(type(other), torch.optim.SGD)
+        with self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
+            pickle.dumps(optimizer)
+
+    def test_an_optimizer_may_call_its_closure_several_times(self):
+        inner = torch.optim.LBFGS(self.module.parameters())
+        optimizer = DistributedOptimizer(inner, self.module)
+
+        def closure():
+            optimizer.zero_grad()
+            return backward(self.module, 1)
+
+        first, last = optimizer.step(closure), optimizer.step(closure)
+        self.assertLess(last, first)
+
+    def test_syncs_every_freq_steps_and_on_request(self):
+        plain = torch.optim.SGD(self.module.parameters(), lr=0.1)
+        optimizer = DistributedOptimizer(plain, self.module, freq=3)
+        (table,) = optimizer.manager.tables
+        self.module(torch.ones(1, 3)).sum().backward()
+        for step in range(1, 5):
+            optimizer.step()
+            self.assertEqual(np.array_equal(table.get(), flat(self.module)), step == 3)
+        optimizer.sync()
+        np.testing.assert_array_equal(table.get(), flat(self.module))
 
     def test_rejects_parameters_that_are_not_synchronized(self):
         other = torch.nn.Linear(3, 1)
@@ -232,8 +337,6 @@ class TestOptimizer(OptimizerTestCase):
 class TestSyncMode(OptimizerTestCase):
     def setUp(self):
         mv.init(sync=True)
-
-    test_gradient_scaler = TestSameTraining.test_gradient_scaler_with_and_without_infinities
 
     def test_refuses_to_unscale_half_precision_as_the_scaler_does(self):
         module = torch.nn.Linear(2, 1).half()

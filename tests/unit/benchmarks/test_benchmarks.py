@@ -181,14 +181,3 @@ class TestThePrograms(FolderTestCase):
             self.assertEqual(case["series"][0]["name"], "Multiverso")
             self.assertEqual(case["series"][0]["speed"], 1.0)
         self.assertEqual(len(run["bars"]), 4)
-
-    def test_sync_benchmark_reports_rounds_and_sums(self):
-        report = self.report_of("sync.py", "--ranks", "1", "--sizes", "3", "1000")
-        (run,) = report["runs"]
-        measured = [(case["operation"], case["size"]) for case in run["cases"]]
-        operations = ("round", "zero-copy round", "aggregate")
-        expected = [(name, size) for name in operations for size in (3, 1000)]
-        self.assertEqual(measured, expected)
-        for case in run["cases"]:
-            names = [found["name"] for found in case["series"]]
-            self.assertEqual(names[:2], ["Multiverso", "MPI Allreduce"])

@@ -110,10 +110,6 @@ class TestOverlap(FolderTestCase, SessionTestCase):
         sync.wait()
         np.testing.assert_array_equal(weights, 1)
 
-    def test_rejects_a_flag_that_is_not_a_bool(self):
-        with self.assertRaisesRegex(TypeError, "overlap: expected True or False, received 1"):
-            ParamSync([np.zeros(3)], overlap=1)
-
 
 class TestErrors(SessionTestCase):
     def failing(self, error):

@@ -31,16 +31,6 @@ class TestSupportedArrays(SessionTestCase):
                 np.testing.assert_allclose(np.asarray(a, np.float64), wanted, rtol=0, atol=atol)
         return sync
 
-    def test_syncs_each_dtype_of_tables(self):
-        for dtype in ("float32", "float64", "int32", "int64"):
-            with self.subTest(dtype):
-                sync = self.check([np.ones((3, 5), dtype), np.zeros(70_000, dtype)])
-                self.assertEqual([table.dtype for table in sync.tables], [np.dtype(dtype)])
-
-    def test_sums_half_precision_in_float32(self):
-        sync = self.check([np.ones((3, 5), np.float16)])
-        self.assertEqual(sync.tables[0].dtype, np.float32)
-
     @needs("ml_dtypes")
     def test_sums_bfloat16_in_float32(self):
         import ml_dtypes
@@ -135,17 +125,6 @@ class TestRejectedArguments(SessionTestCase):
                     ParamSync(arrays, *name)
                 mv.barrier()  # the session stays usable
                 mv.ArrayTableHandler(1).add([1])
-
-    def test_rejects_averages_with_optimizers(self):
-        floats = np.zeros(2)
-        for arrays, error, message, options in (
-            ([floats], TypeError, "average: expected True or False, received 1", {"average": 1}),
-            ([floats], ValueError, "average: expected the updater 'add'", {"updater": "nesterov"}),
-        ):
-            with self.subTest(message):
-                with self.assertRaisesRegex(error, message):
-                    ParamSync(arrays, **{"average": True, **options})
-                mv.barrier()  # the session stays usable
 
     def test_accepts_interleaved_views_of_one_array(self):
         weights = np.zeros(10)

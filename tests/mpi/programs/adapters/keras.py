@@ -18,11 +18,15 @@ from multiverso.keras_ext import KerasParamManager
 class ParameterModel(keras.Model):
     def __init__(self, shapes, dtype, value):
         super().__init__(dtype=dtype)
+        is_trained = dtype != "int32" or keras.backend.backend() != "torch"
+        if not is_trained:  # PyTorch trains no integers, and a model needs a weight that it trains.
+            self.add_weight(shape=(1,), dtype="float32", name="trained")
         self.added_weights = [
             self.add_weight(
                 shape=shape,
                 initializer=keras.initializers.Constant(value),
                 dtype=dtype,
+                trainable=is_trained,
                 name=f"weight_{index}",
             )
             for index, shape in enumerate(shapes)

@@ -12,7 +12,8 @@ class Model(ManagedModel):
 
     def __init__(self, shapes, dtype, value):
         self.module = torch.nn.ParameterList(
-            [torch.full(shape, float(value), dtype=getattr(torch, dtype)) for shape in shapes]
+            torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
+            for tensor in (torch.full(s, value, dtype=getattr(torch, dtype)) for s in shapes)
         )
 
     def attach(self, **options):
