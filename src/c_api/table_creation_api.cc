@@ -12,6 +12,22 @@
 namespace multiverso::c_api {
 namespace {
 
+Status SetInitializer(const MV_TableOptions& options, TableSpec* spec) {
+  if (options.seed < -1) {
+    return Status(Code::kValue, StrCat("seed: expected -1 or more, received ", options.seed));
+  }
+  if (options.initializer != MV_INITIALIZER_NONE && options.init_value != nullptr) {
+    return Status(Code::kValue, "init_value: expected an initializer or values, received both");
+  }
+  InitializerSpec* const initializer = &spec->initializer;
+  initializer->kind = options.initializer;
+  initializer->seed =
+      options.seed < 0 ? InitializerSpec::kSeedOfTable : static_cast<uint64_t>(options.seed);
+  initializer->first = options.initializer_values[0];
+  initializer->second = options.initializer_values[1];
+  return Status::Ok();
+}
+
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   MV_RETURN_IF_NOT_OK(CheckStruct(options, "MV_TableOptions"));
   TableSpec spec;
@@ -22,17 +38,7 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.num_col = options->num_col;
   std::memcpy(spec.hyper, options->hyper, sizeof(spec.hyper));
   ClearUnusedHypers(spec.updater_kind(), spec.hyper);
-  if (options->seed < -1) {
-    return Status(Code::kValue, StrCat("seed: expected -1 or more, received ", options->seed));
-  }
-  if (options->initializer != MV_INITIALIZER_NONE && options->init_value != nullptr) {
-    return Status(Code::kValue, "init_value: expected an initializer or values, received both");
-  }
-  spec.initializer.kind = options->initializer;
-  spec.initializer.seed =
-      options->seed < 0 ? InitializerSpec::kSeedOfTable : static_cast<uint64_t>(options->seed);
-  spec.initializer.first = options->initializer_values[0];
-  spec.initializer.second = options->initializer_values[1];
+  MV_RETURN_IF_NOT_OK(SetInitializer(*options, &spec));
   spec.numa = options->numa;
   spec.wire = options->wire;
   spec.max_bytes = options->max_bytes;

@@ -73,7 +73,7 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
       header.sender >= members.size() || members.is_local(header.sender)) {
     return false;
   }
-  // A rank that was suspended does not know yet that the others continue without it.
+  // A rank that was suspended does not know yet that the others count it as lost.
   if (context_->peers()->IsExcludedForSilence(header.sender)) return true;
   const int node = members.node_of(header.sender);
   for (uint32_t i = 0; i < header.tables; ++i) {

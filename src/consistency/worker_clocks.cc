@@ -350,7 +350,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     (need == Need::kCall ? late : working).push_back(rank);
     round = std::min(round, adds(worker));
     if (is_elastic_ && is_lost) {
-      (void)context_->peers()->ExcludeIfLost(rank);
+      context_->peers()->ExcludeIfLost(rank);
       slots_[worker].finished.store(1, std::memory_order_release);
       Wake();
       continue;

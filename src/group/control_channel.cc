@@ -295,7 +295,7 @@ LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node == members_->node()) continue;
     inquiry.unanswered_nodes.push_back(node);
-    SendTo(node, MakeQuestion(ControlMessage::kLateQuestion, group, sequence, *members_));
+    SendTo(node, LateQuestion(group, sequence, *members_));
   }
   return inquiry;
 }

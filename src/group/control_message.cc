@@ -26,9 +26,8 @@ ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& r
   return message;
 }
 
-ControlMessage MakeQuestion(ControlMessage::Kind kind, int group, uint64_t sequence,
-                            const Membership& members) {
-  ControlMessage message = MessageAbout(members.rank(), kind, members);
+ControlMessage LateQuestion(int group, uint64_t sequence, const Membership& members) {
+  ControlMessage message = MessageAbout(members.rank(), ControlMessage::kLateQuestion, members);
   message.group = group;
   message.sequence = sequence;
   return message;

@@ -46,9 +46,8 @@ ControlMessage MessageAbout(int rank, ControlMessage::Kind kind, const Membershi
 // Returns a report that a rank of this node left or died.
 ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& reason,
                            const Membership& members, const NodeMemory& memory);
-// Returns a question about the collective with that number.
-ControlMessage MakeQuestion(ControlMessage::Kind kind, int group, uint64_t sequence,
-                            const Membership& members);
+// Returns the question who has not begun the collective with that number.
+ControlMessage LateQuestion(int group, uint64_t sequence, const Membership& members);
 // Reads a message that has arrived from another node. Returns whether it is valid, apart from the
 // meaning of its kind and code.
 bool ReadControlMessage(const std::string& bytes, const Membership& members,

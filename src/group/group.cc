@@ -217,6 +217,13 @@ std::vector<int> Group::participants() const {
   return begun;
 }
 
+std::vector<int> Group::participants_here() const {
+  std::vector<int> here = participants();
+  const auto is_away = [this](int rank) { return !members_->is_local(rank); };
+  here.erase(std::remove_if(here.begin(), here.end(), is_away), here.end());
+  return here;
+}
+
 int Group::RankThatFailed() const {
   const std::vector<int> begun = participants();
   const auto found = std::find_if(begun.begin(), begun.end(), [&](int rank) {
@@ -301,7 +308,7 @@ Status Group::CheckPeers(const std::vector<int>& late) {
     // The rank may have begun after LateMembers looked, and then ended.
     if (!is_lost || HasBegun(rank)) continue;
     if (members_->survives_losses()) {
-      (void)peers_->ExcludeIfLost(rank);
+      peers_->ExcludeIfLost(rank);
       any_excluded = true;
       if (peers_->IsExcluded(rank)) continue;
     }

@@ -81,6 +81,8 @@ class Group {
   // Returns the ranks that took part in the last collective: all members that were not lost before
   // they began it. Every participant gets the same ranks.
   std::vector<int> participants() const;
+  // Returns those on this node.
+  std::vector<int> participants_here() const;
   // Returns PeerLost, to all participants of the last collective, if one of `ranks` is not among
   // them. The text of the error is the rank's end and `consequence`: "rank 1 died before ...".
   Status CheckTookPart(const std::vector<int>& ranks, const std::string& consequence) const;

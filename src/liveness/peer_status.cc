@@ -159,10 +159,9 @@ void PeerStatus::Exclude(int rank, const std::string& reason) const {
   LogLastCalls(rank);
 }
 
-bool PeerStatus::ExcludeIfLost(int rank) const {
+void PeerStatus::ExcludeIfLost(int rank) const {
   const std::string reason = ExitReason(rank);
   if (!reason.empty()) Exclude(rank, reason);
-  return !reason.empty();
 }
 
 std::vector<int> PeerStatus::EndedRanks() const {
@@ -170,7 +169,7 @@ std::vector<int> PeerStatus::EndedRanks() const {
   for (int rank = 0; rank < members_->size() && members_->survives_losses(); ++rank) {
     // Only ranks that take part need a check.
     const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
-    if (state == RankSlot::kAlive && rank != members_->rank()) (void)ExcludeIfLost(rank);
+    if (state == RankSlot::kAlive && rank != members_->rank()) ExcludeIfLost(rank);
     if (IsExcluded(rank)) ended.push_back(rank);
   }
   return ended;

@@ -88,11 +88,8 @@ class PeerStatus final : public OwnerProbe {
   // Returns whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks
   // every rank.
   bool HasRecordedLoss() const { return memory_->control()->some_lost.load() != 0; }
-  // Records and logs that the session continues without that rank. `reason` has the form of
-  // ExitReason.
-  void Exclude(int rank, const std::string& reason) const;
-  // Excludes a rank if it is lost, and returns whether it is.
-  bool ExcludeIfLost(int rank) const;
+  // Excludes a rank if it is lost.
+  void ExcludeIfLost(int rank) const;
   // Excludes the ranks of this node that have ended, and returns all excluded ranks, in order.
   // Returns none in a session that does not survive losses.
   std::vector<int> EndedRanks() const;
@@ -137,6 +134,9 @@ class PeerStatus final : public OwnerProbe {
   // Returns whether this rank, whose last allgather has that number, takes part in the latest call
   // of an elastic session and has not begun it. Always true in other sessions.
   bool TakesPartNow(uint64_t sequence) const;
+  // Records and logs that the session continues without that rank. `reason` has the form of
+  // ExitReason.
+  void Exclude(int rank, const std::string& reason) const;
   // Excludes a silent rank of this node, and ends its process if that is possible.
   void Fence(int rank) const;
   // Returns how a rank of this node was lost.

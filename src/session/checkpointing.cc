@@ -48,14 +48,6 @@ Status Changed(const Status& failure, const Change& change) {
   return failure.peer() == nullptr ? changed : changed.About(*failure.peer());
 }
 
-// Returns whether this rank is the first of its node among the participants of the last collective.
-bool IsFirstHere(RankContext* context) {
-  const std::vector<int> participants = context->world()->participants();
-  return *std::find_if(participants.begin(), participants.end(), [&](int rank) {
-    return context->members().is_local(rank);
-  }) == context->members().rank();
-}
-
 }  // namespace
 
 const LastSave* LastSaveInto(const Checkpointing& state, const std::string& folder) {
@@ -104,9 +96,11 @@ Status EndSave(Checkpointing* state, const WaitLimit& limit) {
       LogWarning(StrCat(job->path(), ": the checkpoint has been removed or moved since its save"));
     }
   }
-  if (status.ok() && IsFirstHere(state->context))
-    state->context->memory()->RecordCheckpoint(job->path());
   if (status.ok()) {
+    const int first_here = state->context->world()->participants_here().front();
+    if (first_here == state->context->members().rank()) {
+      state->context->memory()->RecordCheckpoint(job->path());
+    }
     Remember(state, std::move(state->saving));
     state->finished = std::move(state->job);
   }

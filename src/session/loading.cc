@@ -143,9 +143,8 @@ Status Loading::RestoreKeysOfTables(const WaitLimit& limit) {
     Table* const table = tables()[i].get();
     if (!table->spec().is_hash()) continue;
     bool had_ages = false;
-    const Status restored =
-        RestoreKeys(table, reader_->manifest().tables[saved_indices_[i]], RowsToLoad(*table),
-                    ReaderOf(i, limit), &restored_[i], &had_ages, limit);
+    const Status restored = RestoreKeys(table, SavedOf(i), RowsToLoad(*table), ReaderOf(i, limit),
+                                        &restored_[i], &had_ages, limit);
     if (!restored.ok()) return restored.In(checkpoint_path_);
     if (had_ages && is_master()) {
       LogWarning(StrCat(checkpoint_path_, ": the keys of table '", table->spec().name,
@@ -160,7 +159,7 @@ Status Loading::LoadTables(const WaitLimit& limit) {
   for (size_t i = 0; i < tables().size(); ++i) {
     // An updater that keeps one slot per worker needs more or fewer slots than were saved if the
     // number of workers has changed since the save.
-    const SavedTable& saved = reader_->manifest().tables[saved_indices_[i]];
+    const SavedTable& saved = SavedOf(i);
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     if (saved.is_hash()) {
       const Status loaded = LoadRowsOfKeys(tables()[i].get(), saved, RowsToLoad(*tables()[i]),
@@ -206,12 +205,10 @@ RowRange Loading::RowsToLoad(const Table& table) const {
 
 Status Loading::LoadArea(size_t table_index, uint32_t area, const WaitLimit& limit) {
   Table* const table = tables()[table_index].get();
-  const SavedTable& saved = reader_->manifest().tables[saved_indices_[table_index]];
+  const SavedTable& saved = SavedOf(table_index);
   const RowRange rows = RowsToLoad(*table);
   // A worker's slot was not saved if the saving job had fewer workers.
   if (!saved.has_area(area)) {
-    // RestartRows has cleared all state of lazy rows.
-    if (saved.is_lazy()) return Status::Ok();
     const int64_t columns = table->spec().num_col;
     return LoadPart(table, area, rows.first * columns, rows.count() * columns, nullptr, limit);
   }
@@ -223,7 +220,7 @@ Status Loading::LoadArea(size_t table_index, uint32_t area, const WaitLimit& lim
 
 Status Loading::LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit) {
   Table* const table = tables()[table_index].get();
-  const SavedTable& saved = reader_->manifest().tables[saved_indices_[table_index]];
+  const SavedTable& saved = SavedOf(table_index);
   const RowRange rows = RowsToLoad(*table);
   MV_RETURN_IF_NOT_OK(LoadStepsOfSection(
       table, rows, reader_->StepsOf(saved_indices_[table_index], rows.first, rows.end), limit));

@@ -44,6 +44,10 @@ class Loading : private CheckpointCall {
   Status LoadTables(const WaitLimit& limit);
   // Reads the saved table that belongs to a table.
   ReadArea ReaderOf(size_t table_index, const WaitLimit& limit);
+  // Returns the saved table that is loaded into a table.
+  const SavedTable& SavedOf(size_t table_index) const {
+    return reader_->manifest().tables[saved_indices_[table_index]];
+  }
   Status LoadArea(size_t table_index, uint32_t area, const WaitLimit& limit);
   // Sets what is not an area: hyper-parameters, clocks, and update counts that are per section.
   Status LoadOptionsAndCounts(size_t table_index, const WaitLimit& limit);

@@ -105,8 +105,7 @@ Result<Tables> Negotiate(RankContext* context, CollectiveKind kind, const Agreed
       const int64_t bit = bit_of(table);
       if (bit >= 0) proposal.has_table[bit / 8] |= static_cast<unsigned char>(1U << (bit % 8));
     }
-    world->BeginAllgather(kind, &proposal, sizeof(proposal));
-    MV_RETURN_IF_NOT_OK(world->Wait(limit));
+    MV_RETURN_IF_NOT_OK(world->Allgather(kind, Status::Ok(), limit, &proposal, sizeof(proposal)));
     MV_RETURN_IF_NOT_OK(Compare(*world, kind));
     for (const int rank : world->participants()) {
       const CallProposal other = ReadProposal(*world, rank);

@@ -28,10 +28,7 @@ Result<int64_t> Publish(RankContext* context, int64_t step, Tables tables, int64
             .In(StrCat("rank ", members.rank(), ", table '", table->spec().name, "'")));
   }
   const std::vector<int> copiers = world->participants();
-  std::vector<int> here;
-  for (const int rank : copiers) {
-    if (members.is_local(rank)) here.push_back(rank);
-  }
+  const std::vector<int> here = world->participants_here();
   Status status;
   for (const auto& table : covered) {
     if (status.ok()) status = table->consistency()->Settle(limit);

@@ -104,13 +104,11 @@ Status Session::SettleBeforeClose(bool* save_failed, const WaitLimit& limit) {
 
 Status Session::EndUseOfFiles(bool after_error, const WaitLimit& limit) {
   if (on_disk_.empty() || checkpointing_.is_half_loaded) return Status::Ok();
-  const std::vector<int> participants = context_->world()->participants();
-  const auto is_here = [&](int rank) { return members_.is_local(rank); };
-  const auto first = std::find_if(participants.begin(), participants.end(), is_here);
-  if (first == participants.end() || *first != members_.rank()) return Status::Ok();
+  const std::vector<int> here = context_->world()->participants_here();
+  if (here.empty() || here.front() != members_.rank()) return Status::Ok();
   for (int local_rank = 0; local_rank < members_.num_ranks_here(); ++local_rank) {
     const int rank = members_.rank_of(local_rank);
-    if (std::binary_search(participants.begin(), participants.end(), rank)) continue;
+    if (std::binary_search(here.begin(), here.end(), rank)) continue;
     // A rank that was suspended counts as lost, but may go on.
     const bool has_left = context_->memory()->slot(rank).state.load() != RankSlot::kAlive;
     if (!has_left && context_->peers()->IsAlive(local_rank)) return Status::Ok();

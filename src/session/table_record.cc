@@ -64,8 +64,7 @@ Status CopyRows(Table* table, uint32_t area, int64_t first_row, int64_t offset, 
 StepCounting CountingOf(const Table& table) {
   if (!table.shard()->counts_steps()) return StepCounting::kNone;
   // The rows of an array are always updated together.
-  return table.spec().kind == static_cast<int32_t>(TableKind::kArray) ? StepCounting::kPerSection
-                                                                      : StepCounting::kPerRow;
+  return table.spec().is_array() ? StepCounting::kPerSection : StepCounting::kPerRow;
 }
 
 // Returns the rows of a saved hash table among which the keys are that belong into these rows of
@@ -226,11 +225,7 @@ Status LoadRowsOfKeys(Table* table, const SavedTable& saved, RowRange rows, cons
   std::sort(restored.begin(), restored.end(), is_before);
   for (uint32_t index = 0; index < saved.num_areas(); ++index) {
     const uint32_t area = saved.area(index);
-    const bool is_slot = area > kParameterArea && area <= saved.slots;
-    if (area == kKeysArea || area == kRowIdsArea ||
-        (is_slot && static_cast<int64_t>(area) > table->shard()->state_slots())) {
-      continue;
-    }
+    if (area == kKeysArea || area == kRowIdsArea) continue;
     const int64_t width = saved.elements_per_row(area);
     const int64_t bytes = saved.element_bytes(area);
     const auto take = [&](int64_t first, int64_t count, const char* data) -> Status {

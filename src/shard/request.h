@@ -49,12 +49,11 @@ constexpr unsigned kHasIds = 1;      // of rows or, with kNamesKeys, of keys; ot
 constexpr unsigned kAddsDelta = 2;   // the updater applies its data
 constexpr unsigned kStoresData = 4;  // its data overwrite the parameters
 constexpr unsigned kReturnsParameters = 8;  // it returns parameters
-constexpr unsigned kChangesOption = 16;     // it changes the updater's options
-constexpr unsigned kIsLocal = 32;     // never a message: it is for what is on the caller's node
-constexpr unsigned kTouches = 64;     // prepares rows for a change by another request
-constexpr unsigned kNamesKeys = 128;  // its ids are keys
-constexpr unsigned kReturnsNumbers = 256;  // it returns int64 numbers, not parameters
-constexpr unsigned kIsAtomic = 512;        // changes an element without the updater, and returns it
+constexpr unsigned kIsLocal = 16;    // never a message: it is for what is on the caller's node
+constexpr unsigned kTouches = 32;    // prepares rows for a change by another request
+constexpr unsigned kNamesKeys = 64;  // its ids are keys
+constexpr unsigned kReturnsNumbers = 128;  // it returns int64 numbers, not parameters
+constexpr unsigned kIsAtomic = 256;        // changes an element without the updater, and returns it
 
 struct RequestTraits {
   RequestKind kind;
@@ -72,7 +71,7 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kStore, nullptr, "store", kStoresData},
     {RequestKind::kGetRows, "get_rows", "get", kHasIds | kReturnsParameters},
     {RequestKind::kAddRows, "add_rows", "add", kHasIds | kAddsDelta},
-    {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption},
+    {RequestKind::kSetHyper, nullptr, "set_option", 0},
     {RequestKind::kReleased, nullptr, "release", 0},
     {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsParameters | kIsLocal},
     {RequestKind::kTouch, nullptr, "add", kTouches},
@@ -128,9 +127,6 @@ constexpr bool NeedsKeys(RequestKind kind) {
   return IsOfKeys(kind) || (ReturnsNumbers(kind) && kind != RequestKind::kVersionsOfRows);
 }
 constexpr bool IsTouch(RequestKind kind) { return Has(kind, kTouches); }
-constexpr bool IsChange(RequestKind kind) {
-  return Has(kind, kAddsDelta | kStoresData | kChangesOption | kIsAtomic);
-}
 constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
 
 // Returns the kind that does to a range of elements what `kind` does to rows. A row that is larger
@@ -182,6 +178,9 @@ struct Request : RequestFields {
   // neither counts for this worker nor waits for another worker's call. No updater notes it.
   bool is_peek = false;
 
+  bool HasBuffers() const {
+    return (delta != nullptr || !CarriesData(kind)) && (out != nullptr || !ReturnsData(kind));
+  }
   // Returns whether the request is for a range of elements that is not the whole table.
   bool IsPart() const { return count != kWholeShard && !HasIds(kind); }
   // Returns the distance from the first element of a part to the end of its last.

@@ -30,7 +30,6 @@
 #include "memory/robust_lock.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
-#include "shard/request_runner.h"
 #include "shard/shard_values.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
@@ -66,6 +65,20 @@ struct ShardUser {
 };
 
 class KeyedShard;
+
+// What a mode of consistency passes requests to. A Shard runs requests for the rows of one node,
+// and a Table passes them on to all nodes.
+class RequestRunner {
+ public:
+  virtual ~RequestRunner() = default;
+
+  // Runs a checked request, or continues it from *progress.
+  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
+
+ protected:
+  RequestRunner() = default;
+  RequestRunner(RequestRunner&&) = default;
+};
 
 class Shard : public RequestRunner {
  public:

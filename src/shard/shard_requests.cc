@@ -15,12 +15,6 @@ namespace {
 // The most bytes of an unlocked read, which stays small because a reader may have to repeat it.
 constexpr int64_t kMaxUnlockedBytes = int64_t{8} << 10;
 
-// Returns whether a request changes rows.
-bool MustTouch(RequestKind kind) {
-  if (kind == RequestKind::kSetHyper) return false;
-  return !ReturnsData(kind) || IsChange(kind);
-}
-
 }  // namespace
 
 Status Shard::Touch(const Request& request, const WaitLimit& limit) const {
@@ -187,8 +181,9 @@ void Shard::CopyUnlocked(const Request& request) const {
 }
 
 Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  const bool changes_rows = CarriesData(request.kind) || IsTouch(request.kind);
   // A request that has begun has touched its rows.
-  if (lazy() != nullptr && progress->done == 0 && MustTouch(request.kind)) {
+  if (lazy() != nullptr && progress->done == 0 && changes_rows) {
     MV_RETURN_IF_NOT_OK(Touch(request, limit));
   }
   const int64_t value_bytes = values_.value_bytes();

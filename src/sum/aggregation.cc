@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "base/checked.h"
 #include "base/text.h"
@@ -57,36 +56,20 @@ Aggregation::Aggregation(RankContext* context, AggregationState* state, const Ar
       count_(array.count),
       in_chunk_(NodeMemory::kScratchAreaBytes / staged_bytes),
       chunks_(std::max(DivideUp(array.count, in_chunk_), int64_t{1})),
+      ranks_(context->workers()->members()),
       array_(array) {}
 
-Status Aggregation::Run(const WaitLimit& limit) {
-  std::vector<int> ranks;
-  for (const int rank : context_->workers()->members()) {
-    if (!context_->peers()->IsExcluded(rank)) ranks.push_back(rank);
-  }
-  SumOver(std::move(ranks));
-  return RunChunks(limit);
-}
-
-void Aggregation::SumOver(std::vector<int> ranks) { ranks_ = std::move(ranks); }
-
-Status Aggregation::StageTogether(bool is_first, const WaitLimit& limit, Attachment* attachment) {
+Status Aggregation::Meet(const WaitLimit& limit, Attachment* attachment) const {
   Group* const workers = context_->workers();
-  for (;;) {
-    StageChunk();
-    const Call call{count_, static_cast<int32_t>(array_.dtype), static_cast<int32_t>(array_.op),
-                    DigestOf(ranks_)};
-    workers->BeginAllgather(CollectiveKind::kAggregate, &call, sizeof(call));
-    MV_RETURN_IF_NOT_OK(workers->Wait(limit, attachment));
-    const std::vector<int> present = workers->participants();
-    if (!is_first) MV_RETURN_IF_NOT_OK(CheckAllCame());
-    MV_RETURN_IF_NOT_OK(CheckSameCall(*workers));
-    if (!is_first || AllStagedFor(present)) return Status::Ok();
-    SumOver(present);
-  }
+  const Call call{count_, static_cast<int32_t>(array_.dtype), static_cast<int32_t>(array_.op),
+                  DigestOf(ranks_)};
+  workers->BeginAllgather(CollectiveKind::kAggregate, &call, sizeof(call));
+  MV_RETURN_IF_NOT_OK(workers->Wait(limit, attachment));
+  return CheckSameCall(*workers);
 }
 
-bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
+bool Aggregation::AllStagedForThese() const {
+  const std::vector<int> present = context_->workers()->participants();
   const uint64_t digest = DigestOf(present);
   return std::all_of(present.begin(), present.end(), [&](int rank) {
     return Call::Of(*context_->workers(), rank).ranks_digest == digest;

@@ -5,11 +5,6 @@
 // and the chunk is summed: by all workers on one node (LocalAggregation), or by the first workers
 // of the nodes (SpanningAggregation).
 //
-// In a session that continues without lost ranks, each worker states for which workers it has
-// staged. If the participants of the first collective differ from these workers, no worker has
-// summed yet, and all stage again. If a worker is lost later, only some of the others may have the
-// sums, so the call fails on all workers.
-//
 // float16 and bfloat16 are summed in float32, and the sum is rounded once. A mean is a sum that is
 // divided before.
 #pragma once
@@ -54,23 +49,13 @@ class Aggregation {
   virtual ~Aggregation() = default;
 
   // Sums the array. Call this function once.
-  Status Run(const WaitLimit& limit);
+  virtual Status Run(const WaitLimit& limit) = 0;
 
  protected:
-  // An error that names the end of a lost rank continues with this text.
-  static constexpr char kCutOff[] =
-      " in the middle of aggregate: a part of the array has been summed";
-
-  virtual Status RunChunks(const WaitLimit& limit) = 0;
-  // Sets the ranks whose arrays are summed, which include this rank.
-  virtual void SumOver(std::vector<int> ranks);
-  // Copies the values that other workers read from the current chunk to scratch memory.
-  virtual void StageChunk() = 0;
-
-  // Stages the chunk and waits for the other workers. Stages the first chunk again after a loss.
-  Status StageTogether(bool is_first, const WaitLimit& limit, Attachment* attachment = nullptr);
-  // Returns an error if one of the workers did not take part in the last collective.
-  Status CheckAllCame() const { return context_->workers()->CheckTookPart(ranks_, kCutOff); }
+  // Waits for the other workers, after this one has staged, and checks that they make this call.
+  Status Meet(const WaitLimit& limit, Attachment* attachment = nullptr) const;
+  // Returns whether all workers that came to Meet have staged for exactly these workers.
+  bool AllStagedForThese() const;
   int64_t element_bytes() const { return SizeOf(array_.dtype); }
   // Returns an element of the array.
   char* element(int64_t number) const {
@@ -89,12 +74,9 @@ class Aggregation {
   int64_t in_chunk_;  // the largest number of elements of a chunk
   int64_t chunks_;
   int64_t done_ = 0;        // number of chunks summed
-  std::vector<int> ranks_;  // the ranks whose arrays are summed
+  std::vector<int> ranks_;  // the ranks whose arrays are summed, all workers at first
 
  private:
-  // Returns whether all workers in `present` have staged for exactly the workers in `present`.
-  bool AllStagedFor(const std::vector<int>& present) const;
-
   Array array_;
 };
 

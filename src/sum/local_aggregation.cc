@@ -14,9 +14,14 @@ constexpr int64_t kSmallBytes = int64_t{16} << 10;
 
 }  // namespace
 
-Status LocalAggregation::RunChunks(const WaitLimit& limit) {
+Status LocalAggregation::Run(const WaitLimit& limit) {
+  std::vector<int> remaining;
+  for (const int rank : ranks_) {
+    if (!context_->peers()->IsExcluded(rank)) remaining.push_back(rank);
+  }
+  SumOver(std::move(remaining));
   for (; done_ < chunks_; ++done_) {
-    MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/done_ == 0, limit));
+    MV_RETURN_IF_NOT_OK(StageTogether(limit));
     if (ranks_.size() == 1) break;
     MV_RETURN_IF_NOT_OK(SumChunk(limit));
   }
@@ -25,9 +30,24 @@ Status LocalAggregation::RunChunks(const WaitLimit& limit) {
 }
 
 void LocalAggregation::SumOver(std::vector<int> ranks) {
-  Aggregation::SumOver(std::move(ranks));
+  ranks_ = std::move(ranks);
   me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), context_->members().rank()) -
                          ranks_.begin());
+}
+
+Status LocalAggregation::StageTogether(const WaitLimit& limit) {
+  for (;;) {
+    StageChunk();
+    MV_RETURN_IF_NOT_OK(Meet(limit));
+    if (done_ > 0) return CheckAllCame();
+    if (AllStagedForThese()) return Status::Ok();
+    SumOver(context_->workers()->participants());
+  }
+}
+
+Status LocalAggregation::CheckAllCame() const {
+  return context_->workers()->CheckTookPart(
+      ranks_, " in the middle of aggregate: a part of the array has been summed");
 }
 
 int64_t LocalAggregation::ChunkBegin() const {
@@ -56,9 +76,8 @@ Status LocalAggregation::SumChunk(const WaitLimit& limit) {
     return Status::Ok();
   }
   SumPart(PartBegin(me_), PartBegin(me_ + 1));
-  Group* const workers = context_->workers();
-  workers->BeginAllgather(CollectiveKind::kAggregate);
-  MV_RETURN_IF_NOT_OK(workers->Wait(limit));
+  MV_RETURN_IF_NOT_OK(
+      context_->workers()->Allgather(CollectiveKind::kAggregate, Status::Ok(), limit));
   MV_RETURN_IF_NOT_OK(CheckAllCame());
   TakeOthersParts();
   return Status::Ok();

@@ -5,6 +5,11 @@
 // The number of cache lines that a core can fetch limits the speed, so a sum returns in the line of
 // its summand, which the core has. A worker's own part needs no scratch memory. Small arrays need
 // one collective: every worker stages all elements and sums all of them itself.
+//
+// In a session that continues without lost ranks, each worker states for which workers it has
+// staged. If the participants of the first collective differ from these workers, no worker has
+// summed yet, and all stage again. If a worker is lost later, only some of the others may have the
+// sums, so the call fails on all workers.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +24,17 @@ class LocalAggregation final : public Aggregation {
   LocalAggregation(RankContext* context, AggregationState* state, const Array& array)
       : Aggregation(context, state, array, SizeOf(array.dtype)) {}
 
- private:
-  Status RunChunks(const WaitLimit& limit) override;
-  void SumOver(std::vector<int> ranks) override;
-  void StageChunk() override;
+  Status Run(const WaitLimit& limit) override;
 
+ private:
+  // Sets the ranks whose arrays are summed, which include this rank.
+  void SumOver(std::vector<int> ranks);
+  // Copies the values that other workers read from the current chunk to scratch memory.
+  void StageChunk();
+  // Stages the chunk and waits for the other workers. Stages the first chunk again after a loss.
+  Status StageTogether(const WaitLimit& limit);
+  // Returns an error if one of the workers did not take part in the last collective.
+  Status CheckAllCame() const;
   // Return the first element of the current chunk, and its number of elements. Calls on area 0
   // start at the first chunk, calls on area 1 at the last. So a call that sums the same array as
   // the previous call starts with the chunks that are still in the cache.

@@ -25,29 +25,24 @@ SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState*
     : Aggregation(context, state, array, SizeOf(ValueType(array.dtype))),
       watch_(&context->members(), context->peers(), context->state()) {
   watch_.Begin();
+  for (const int rank : ranks_) {
+    if (context_->members().is_local(rank)) ranks_here_.push_back(rank);
+  }
 }
 
-Status SpanningAggregation::RunChunks(const WaitLimit& limit) {
+Status SpanningAggregation::Run(const WaitLimit& limit) {
+  if (!IsLeader()) Stage(0, ChunkCount(), scratch(context_->members().rank()));
+  MV_RETURN_IF_NOT_OK(Meet(limit, IsSmall() ? this : nullptr));
   if (IsSmall()) {
-    MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit, this));
     StoreChunk();
     state_->area ^= 1;
     return Status::Ok();
   }
-  MV_RETURN_IF_NOT_OK(StageTogether(/*is_first=*/true, limit));
   for (; done_ < chunks_ && ranks_.size() > 1; ++done_) {
     MV_RETURN_IF_NOT_OK(SumChunk(limit));
     state_->area ^= 1;
   }
   return Status::Ok();
-}
-
-void SpanningAggregation::SumOver(std::vector<int> ranks) {
-  Aggregation::SumOver(std::move(ranks));
-  ranks_here_.clear();
-  for (const int rank : ranks_) {
-    if (context_->members().is_local(rank)) ranks_here_.push_back(rank);
-  }
 }
 
 bool SpanningAggregation::IsSmall() const {
@@ -57,14 +52,6 @@ bool SpanningAggregation::IsSmall() const {
 
 int64_t SpanningAggregation::ChunkCount() const {
   return std::min(count_ - ChunkBegin(), in_chunk_);
-}
-
-void SpanningAggregation::Stage(int64_t first, int64_t count, char* to) const {
-  reduction_.Load(element(first), count, to);
-}
-
-void SpanningAggregation::StageChunk() {
-  if (!IsLeader()) Stage(ChunkBegin(), ChunkCount(), scratch(context_->members().rank()));
 }
 
 Status SpanningAggregation::SumChunk(const WaitLimit& limit) {

@@ -27,11 +27,9 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
  public:
   SpanningAggregation(RankContext* context, AggregationState* state, const Array& array);
 
- private:
-  Status RunChunks(const WaitLimit& limit) override;
-  void SumOver(std::vector<int> ranks) override;
-  void StageChunk() override;
+  Status Run(const WaitLimit& limit) override;
 
+ private:
   // Returns the size of an element in the type in which it is summed.
   int64_t value_bytes() const { return reduction_.value_bytes(); }
   // Returns whether that is the type of the array.
@@ -40,7 +38,9 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   int64_t ChunkBegin() const { return done_ * in_chunk_; }
   int64_t ChunkCount() const;
   // Copies `count` elements of the array, from `first` on, to scratch memory.
-  void Stage(int64_t first, int64_t count, char* to) const;
+  void Stage(int64_t first, int64_t count, char* to) const {
+    reduction_.Load(element(first), count, to);
+  }
   // Returns the value of an element of the current chunk in the memory in which the leader sums.
   char* value(int64_t number) const;
   bool IsLeader() const { return ranks_here_.front() == context_->members().rank(); }

@@ -124,8 +124,7 @@ RowRange DistributedCall::RowsToRequest(size_t index) const {
     }
     return rows;
   }
-  const bool is_array = table_shard_->spec().kind == static_cast<int32_t>(TableKind::kArray);
-  if (!is_array || !table_shard_->shard()->counts_steps()) return rows;
+  if (!table_shard_->spec().is_array() || !table_shard_->shard()->counts_steps()) return rows;
   const Membership& members = rank_context_->members();
   const std::vector<int>& servers = partition.servers();
   const int node = members.node_of(servers[index]);

@@ -13,7 +13,6 @@ RowRange RowsOfPart(const Request& part, int64_t columns) {
 Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_node)
     : is_on_one_node_(is_on_one_node) {
   for (int rank = 0; rank < members.capacity(); ++rank) {
-    nodes_.push_back(members.node_of(rank));
     if (members.is_server(rank)) servers_.push_back(rank);
   }
   std::stable_sort(servers_.begin(), servers_.end(),
@@ -44,18 +43,12 @@ int Partition::SaverOf(size_t index, const std::vector<int>& savers) const {
   const auto saves = [&](int rank) {
     return std::binary_search(savers.begin(), savers.end(), rank);
   };
-  const auto node_of = [&](int rank) { return nodes_[static_cast<size_t>(rank)]; };
-  const int node = node_of(servers_[index]);
-  // Servers of a node are adjacent, so the rows that each saver writes are consecutive.
-  for (size_t end = index + 1; end > 0 && node_of(servers_[end - 1]) == node; --end) {
+  // The nearest server is taken, so that the rows that each saver writes are consecutive.
+  for (size_t end = index + 1; end > 0; --end) {
     if (saves(servers_[end - 1])) return servers_[end - 1];
   }
-  for (size_t i = index; i < servers_.size() && node_of(servers_[i]) == node; ++i) {
-    if (saves(servers_[i])) return servers_[i];
-  }
-  const auto any_saver =
-      std::find_if(savers.begin(), savers.end(), [&](int rank) { return node_of(rank) == node; });
-  return any_saver == savers.end() ? -1 : *any_saver;
+  const auto next = std::find_if(servers_.begin(), servers_.end(), saves);
+  return next == servers_.end() ? savers.front() : *next;
 }
 
 RowRange Partition::RowsSavedBy(int rank, const std::vector<int>& savers) const {

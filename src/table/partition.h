@@ -37,18 +37,17 @@ class Partition {
   // Returns the index in servers() of the owner of a row.
   size_t OwnerOf(int64_t row) const;
   // Returns the rows that `rank` writes into a checkpoint that the `savers`, in ascending order,
-  // write together. One saver on a server's node writes the server's rows, or no rank if the node
-  // has no saver.
+  // write together. All ranks of several nodes save. On one node, another saver writes the rows of
+  // a server that was lost.
   RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;
   // Returns the rows of this rank's node, or none if the node stores no rows.
   RowRange node_rows() const { return node_rows_; }
 
  private:
-  // Returns the saver that writes the part of servers()[index], or -1 if its node has no saver.
+  // Returns the saver that writes the part of servers()[index].
   int SaverOf(size_t index, const std::vector<int>& savers) const;
 
   std::vector<int> servers_;
-  std::vector<int> nodes_;  // the node of each rank
   bool is_on_one_node_;
   // The first `num_larger_` servers have `least_rows_` + 1 rows each, the others `least_rows_`.
   int64_t least_rows_;

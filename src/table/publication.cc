@@ -26,9 +26,7 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   const int64_t since = buffer_->changed_since.load();
   if (since == 0 && !spec.is_lazy()) MV_RETURN_IF_NOT_OK(CheckIsFree(layout.bytes() / shares));
   std::vector<RowRange> changed;
-  MV_ASSIGN_OR_RETURN(
-      version_,
-      table_->ListChangesNow(since, table_->consistency()->rounds_applied(), &changed, limit));
+  MV_ASSIGN_OR_RETURN(version_, table_->ListChangesNow(since, &changed, limit));
   // Neighbouring stripes go to different ranks, because changes are often close together.
   const int64_t step = layout.rows_per_stripe();
   std::vector<RowRange> mine;

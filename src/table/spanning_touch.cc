@@ -9,6 +9,12 @@
 
 namespace multiverso {
 
+std::unique_ptr<SpanningTouch> SpanningTouch::Make(TableShard* here, ShardService* service,
+                                                   RankContext* rank) {
+  if (!here->spec().is_lazy()) return nullptr;
+  return std::unique_ptr<SpanningTouch>(new SpanningTouch(here, service, rank));
+}
+
 SpanningTouch::SpanningTouch(TableShard* here, ShardService* service, RankContext* rank)
     : here_(here), service_(service), rank_(rank) {
   // Rows lose their keys, so nothing is known about the rows of a hash table.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -17,8 +18,10 @@ namespace multiverso {
 // Thread-safe.
 class SpanningTouch {
  public:
-  // The table has lazy rows on several nodes. The arguments outlive the object.
-  SpanningTouch(TableShard* here, ShardService* service, RankContext* rank);
+  // Returns null if the table, which is on several nodes, has no lazy rows. The arguments outlive
+  // the object.
+  static std::unique_ptr<SpanningTouch> Make(TableShard* here, ShardService* service,
+                                             RankContext* rank);
 
   // Touches the rows of an add. Asks the other nodes only about rows of which this rank does not
   // know that they have been touched. Returns pending if it would have to ask and must not `wait`;
@@ -26,6 +29,8 @@ class SpanningTouch {
   Status Touch(const Request& add, bool wait, const WaitLimit& limit);
 
  private:
+  SpanningTouch(TableShard* here, ShardService* service, RankContext* rank);
+
   Status Run(const Request& touch, const WaitLimit& limit) const;
   // Returns the byte of `known_` that has the bit of a row.
   std::atomic<uint8_t>& ByteOf(int64_t row) const;

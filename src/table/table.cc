@@ -14,11 +14,6 @@
 namespace multiverso {
 namespace {
 
-bool HasBuffers(const Request& request) {
-  return (request.delta != nullptr || !CarriesData(request.kind)) &&
-         (request.out != nullptr || !ReturnsData(request.kind));
-}
-
 // Returns whether `delta` and `out`, of `bytes` bytes each, overlap without being the same.
 bool Overlaps(const Request& request, int64_t bytes) {
   if (!IsAdd(request.kind) || !ReturnsData(request.kind)) return false;
@@ -86,7 +81,7 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
     return Status(Code::kValue, StrCat(table.Where(call), ": expected ", spec.count(),
                                        " elements, received ", count));
   }
-  if (!HasBuffers(request) && count != 0) {
+  if (!request.HasBuffers() && count != 0) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
   }
   if (!Overlaps(request, spec.bytes())) return Status::Ok();
@@ -166,8 +161,7 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
     : here_(std::move(here)),
       context_(context),
       has_rounds_(here_->consistency()->HasRounds()),
-      may_be_excluded_(context.service != nullptr || members().survives_losses() ||
-                       members().is_elastic()),
+      may_be_excluded_(context.service != nullptr || members().survives_losses()),
       exclusion_(&context.rank->peers()->own_exclusion()),
       calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
       clips_gradients_(ClipsGradients(spec().updater_kind())) {
@@ -176,15 +170,13 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
   against_part_of_row_ = FindRefusal(used.With(Feature::kPartOfRow));
   against_part_of_array_ = FindRefusal(used.With(Feature::kPartOfArray, used.Has(Feature::kArray)));
   if (context.service == nullptr) return;
-  if (spec().is_lazy()) {
-    touch_ = std::make_unique<SpanningTouch>(here_.get(), context.service, context.rank);
-  }
+  touch_ = SpanningTouch::Make(here_.get(), context.service, context.rank);
   here_->consistency()->PassTo(&without_mode_, members().is_leader() ? context.rounds : nullptr);
 }
 
 Status Table::Check(const Request& request, int64_t count) const {
   const bool is_whole = !HasIds(request.kind) && request.kind != RequestKind::kSetHyper;
-  if (is_whole && count == spec().count() && !spec().is_hash() && HasBuffers(request) &&
+  if (is_whole && count == spec().count() && !spec().is_hash() && request.HasBuffers() &&
       !Overlaps(request, spec().bytes()) && members().is_worker()) {
     return Status::Ok();
   }

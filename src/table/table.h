@@ -115,8 +115,9 @@ class Table {
   // Returns the version to pass to the next call, which lists at least the rows that change after
   // this call. In sync mode it counts and waits as a get. Blocks to its end.
   Result<int64_t> ListChanges(int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit);
-  // Lists the changed rows of all nodes after `rounds` rounds, and does not count as a get.
-  Result<int64_t> ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
+  // Lists the changed rows of all nodes after the rounds that have been applied here, and does not
+  // count as a get.
+  Result<int64_t> ListChangesNow(int64_t since, std::vector<RowRange>* rows,
                                  const WaitLimit& limit);
   // Lists the changed rows among rows of this node, all if `since` is 0, between rounds. Also lists
   // rows whose updater state may have changed, unless the updater notes gets.
@@ -165,7 +166,7 @@ class Table {
   Status RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit);
   // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
   Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
-                              uint64_t rounds, std::vector<RowRange>* rows, const WaitLimit& limit);
+                              std::vector<RowRange>* rows, const WaitLimit& limit);
   // Returns the rows of each node that has rows.
   std::vector<RowRange> RowsOfNodes() const;
 

@@ -25,6 +25,14 @@ void ClipNorm(double limit, int64_t count, Request* request, std::vector<char>* 
   request->delta = values->data();
 }
 
+Status RepeatedId(const std::string& where, const Request& add, int64_t position,
+                  const char* updater) {
+  return Status(Code::kValue,
+                StrCat(where, IsOfKeys(add.kind) ? ": keys[" : ": row_ids[", position,
+                       "]: updater '", updater, "' expected every row once, received row ",
+                       add.row_ids[position], " more than once"));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<ArrangedAdd>> Table::ArrangeRows(Request* request) const {
@@ -34,19 +42,16 @@ Result<std::shared_ptr<ArrangedAdd>> Table::ArrangeRows(Request* request) const 
   const bool is_staged = context_.mode.sums_in_rounds();
   if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
   auto rows = std::make_shared<ArrangedAdd>();
-  const bool is_of_keys = IsOfKeys(request->kind);
-  rows->order = is_of_keys ? RowOrder::OfKeys(request->row_ids, request->num_ids)
-                           : RowOrder(request->row_ids, request->num_ids, spec().num_row);
+  rows->order = IsOfKeys(request->kind)
+                    ? RowOrder::OfKeys(request->row_ids, request->num_ids)
+                    : RowOrder(request->row_ids, request->num_ids, spec().num_row);
   if (rows->order.is_of_list()) return Arranged(nullptr);
   const bool is_in_place = !is_staged && !calls_servers_;
   bool must_merge = false;
   if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
     const int64_t position = rows->order.FirstRepeated(request->row_ids);
     if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
-      return Status(Code::kValue, StrCat(Where("add"), is_of_keys ? ": keys[" : ": row_ids[",
-                                         position, "]: updater '", NameOf(spec().updater_kind()),
-                                         "' expected every row once, received row ",
-                                         request->row_ids[position], " more than once"));
+      return RepeatedId(Where("add"), *request, position, NameOf(spec().updater_kind()));
     }
     // The servers of other nodes get the rows in the order of the list.
     must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;

@@ -35,30 +35,28 @@ Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
     return Status(Code::kValue,
                   StrCat("since: expected 0 to ", Request::kLastVersion - 1, ", received ", since));
   }
-  uint64_t rounds = 0;
   if (context_.mode.sums_in_rounds()) {
     Progress progress;
     MV_RETURN_IF_NOT_OK(
         consistency()->Run(Request::GetRows(nullptr, 0, nullptr), &progress, limit));
-    rounds = consistency()->rounds_applied();
   }
-  const Result<int64_t> version = ListChangesNow(since, rounds, rows, limit);
+  const Result<int64_t> version = ListChangesNow(since, rows, limit);
   // After Finish, the others apply rounds during this call, whose changes the next call must list.
   return version.ok() && consistency()->HasFinished() ? since : version;
 }
 
-Result<int64_t> Table::ListChangesNow(int64_t since, uint64_t rounds, std::vector<RowRange>* rows,
+Result<int64_t> Table::ListChangesNow(int64_t since, std::vector<RowRange>* rows,
                                       const WaitLimit& limit) {
   // Rows that have not been touched have their initial values.
   const bool lists_all = since == 0 && !spec().is_lazy();
-  return ListStripes(RowsOfNodes(), since, lists_all, rounds, rows, limit);
+  return ListStripes(RowsOfNodes(), since, lists_all, rows, limit);
 }
 
 Result<int64_t> Table::ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
                                        const WaitLimit& limit) {
   std::vector<RowRange> changed;
-  const Result<int64_t> version = ListStripes({partition().node_rows()}, since, since == 0,
-                                              consistency()->rounds_applied(), &changed, limit);
+  const Result<int64_t> version =
+      ListStripes({partition().node_rows()}, since, since == 0, &changed, limit);
   rows->clear();
   for (const RowRange& range : changed) {
     const RowRange part{std::max(range.first, here.first), std::min(range.end, here.end)};
@@ -68,11 +66,11 @@ Result<int64_t> Table::ListChangesHere(int64_t since, RowRange here, std::vector
 }
 
 Result<int64_t> Table::ListStripes(const std::vector<RowRange>& nodes, int64_t since,
-                                   bool lists_all, uint64_t rounds, std::vector<RowRange>* rows,
+                                   bool lists_all, std::vector<RowRange>* rows,
                                    const WaitLimit& limit) {
   Request request;
   request.kind = RequestKind::kVersionsOfRows;
-  request.rounds = rounds;
+  request.rounds = consistency()->rounds_applied();
   std::vector<RowRange> stripes;
   std::vector<int64_t> first_rows;
   for (const RowRange& node : nodes) {

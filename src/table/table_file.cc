@@ -27,6 +27,14 @@ constexpr char kRows[] = "rows";
 std::string PathOfHeader(const std::string& folder) { return StrCat(folder, "/", kHeader); }
 std::string PathOfRows(const std::string& folder) { return StrCat(folder, "/", kRows); }
 
+template <class Compare>
+void CompareInitializers(const TableSpec& a, const TableSpec& b, const Compare& compare) {
+  compare("the initializer", a.initializer.Describe(), b.initializer.Describe());
+  compare("the first number of the initializer", a.initializer.first, b.initializer.first);
+  compare("the second number of the initializer", a.initializer.second, b.initializer.second);
+  compare("the seed", a.initializer.seed, b.initializer.seed);
+}
+
 // Returns what is different in the rows of two tables, or an empty text.
 std::string DifferenceOf(const TablePlace& there, const TablePlace& asked) {
   std::string difference;
@@ -52,10 +60,7 @@ std::string DifferenceOf(const TablePlace& there, const TablePlace& asked) {
   };
   compare("evict", evict(a), evict(b));
   compare("an admit of", a.keys.admit, b.keys.admit);
-  compare("the initializer", a.initializer.Describe(), b.initializer.Describe());
-  compare("the first number of the initializer", a.initializer.first, b.initializer.first);
-  compare("the second number of the initializer", a.initializer.second, b.initializer.second);
-  compare("the seed", a.initializer.seed, b.initializer.seed);
+  CompareInitializers(a, b, compare);
   compare("the node", there.node, asked.node);
   compare("on this node the first row", there.rows.first, asked.rows.first);
   compare("on this node the last row", there.rows.end - 1, asked.rows.end - 1);

@@ -42,9 +42,7 @@ Status Table::PlacePart(const TablePart& part, Request* request) const {
   request->first = part.first_row * columns + (request->count == 0 ? 0 : part.first_col);
   const bool is_of_rows = part.num_col == columns || request->count == 0;
   if (!is_of_rows && part.num_row > 1) request->width = part.num_col;
-  const bool has_buffers = (request->delta != nullptr || !CarriesData(kind)) &&
-                           (request->out != nullptr || !ReturnsData(kind));
-  if (!has_buffers && request->count > 0) {
+  if (!request->HasBuffers() && request->count > 0) {
     return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
   }
   const Refusal* refusal = nullptr;

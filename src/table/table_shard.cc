@@ -91,6 +91,16 @@ int64_t MostKeysOf(const TableSpec& spec, RowRange rows) {
                   static_cast<int64_t>(std::ceil(share + kDeviations * std::sqrt(share))));
 }
 
+// Returns where updates are counted: for the updater, or to round parameters of 16 bits.
+StepCells StepCellsOf(const TableSpec& spec, const StripeLayout& layout, const Updater& updater) {
+  if (!updater.counts_steps() && !IsHalf(spec.type())) return StepCells();
+  return StepCells(layout, spec.num_col, /*row_by_row=*/!spec.is_array());
+}
+
+int64_t KeyBytesOf(const TableSpec& spec, const StripeLayout& layout) {
+  return spec.is_hash() ? BytesOfKeys(layout.stripes(), spec.keys) : 0;
+}
+
 // A touched row of a lazy table takes whole pages. So only a small part of the memory may be in
 // huge pages that are hardly used.
 PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
@@ -99,6 +109,30 @@ PageSize PagesOf(const TableSpec& spec, int64_t shard_bytes) {
   if (!spec.is_lazy()) return PageSize::kHuge;
   const bool may_be_wasted = spec.max_bytes == 0 && shard_bytes <= MemoryCeiling() / kMaxParts;
   return may_be_wasted ? PageSize::kHuge : PageSize::kSmall;
+}
+
+// Returns null if the rows begin with what their memory contains.
+std::unique_ptr<const LazyRows> MakeLazyRows(const TableSpec& spec, RowRange rows,
+                                             const StripeLayout& layout,
+                                             const ShardStorage& storage, const DiskRows* disk) {
+  if (!spec.is_lazy()) return nullptr;
+  const bool is_huge = PagesOf(spec, storage.segment_bytes()) == PageSize::kHuge;
+  return std::make_unique<LazyRows>(layout, spec.num_col, storage,
+                                    Initializer(spec.initializer, spec.type()), rows.first,
+                                    spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
+                                    spec.is_hash() ? MostKeysOf(spec, rows) : 0, disk);
+}
+
+// Returns null if the rows have no keys. Observers find the counts of keys at `counts`.
+std::unique_ptr<KeyIndex> MakeKeyIndex(const TableSpec& spec, RowRange rows,
+                                       const StripeLayout& layout, const ShardStorage& storage,
+                                       const LazyRows* lazy, std::atomic<int64_t>* counts) {
+  if (!spec.is_hash()) return nullptr;
+  auto keys = std::make_unique<KeyIndex>(storage.key_index(), layout.stripes(),
+                                         rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
+                                         spec.keys, lazy);
+  keys->PublishTo(counts);
+  return keys;
 }
 
 }  // namespace
@@ -117,13 +151,10 @@ StripeLayout TableShard::LayoutOf(const TableSpec& spec, int64_t rows) {
 Result<ShardStorage> TableShard::StorageOf(const TableSpec& spec, const StripeLayout& layout,
                                            int workers) {
   MV_ASSIGN_OR_RETURN(auto updater, MakeUpdater(spec.updater_kind(), spec.type()));
-  const bool is_array = spec.kind == static_cast<int32_t>(TableKind::kArray);
-  const bool counts_steps = updater->counts_steps() || IsHalf(spec.type());
-  return ShardStorage::Plan(
-      layout, ValueBytesOfRow(spec), updater->state_slots(workers),
-      counts_steps ? StepCells(layout, spec.num_col, /*row_by_row=*/!is_array) : StepCells(),
-      updater->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
-      spec.is_hash() ? BytesOfKeys(layout.stripes(), spec.keys) : 0);
+  return ShardStorage::Plan(layout, ValueBytesOfRow(spec), updater->state_slots(workers),
+                            StepCellsOf(spec, layout, *updater),
+                            updater->row_slots() * SizeOf(spec.value_type()), spec.is_lazy(),
+                            KeyBytesOf(spec, layout));
 }
 
 namespace {
@@ -145,9 +176,15 @@ bool HasHeader(const TableSpec& spec, const Membership& members) {
   return !members.name().empty() && !spec.is_on_disk();
 }
 
-std::unique_ptr<const DiskRows> MakeDiskRows(const TableSpec& spec, const Segment* file,
-                                             const StripeLayout& layout,
-                                             const ShardStorage& storage) {
+// Returns the storage of these rows, which are those of a node.
+Result<ShardStorage> StorageHere(const TableSpec& spec, RowRange rows, const Membership& members) {
+  return TableShard::StorageOf(spec, TableShard::LayoutOf(spec, rows.count()),
+                               members.num_workers());
+}
+
+std::unique_ptr<const DiskRows> MakeDiskRows(const TableSpec& spec, RowRange rows,
+                                             const Segment* file, const ShardStorage& storage) {
+  const StripeLayout layout = TableShard::LayoutOf(spec, rows.count());
   std::vector<RowArea> keys;
   if (spec.is_hash()) {
     keys = ArraysOfKeys(layout.stripes());
@@ -170,9 +207,8 @@ Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition)
 Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
                                        const ModeOptions& mode) {
   const Partition partition = PartitionOf(spec, members, mode);
-  MV_ASSIGN_OR_RETURN(
-      ShardStorage storage,
-      StorageOf(spec, LayoutOf(spec, partition.node_rows().count()), members.num_workers()));
+  MV_ASSIGN_OR_RETURN(const ShardStorage storage,
+                      StorageHere(spec, partition.node_rows(), members));
   MV_ASSIGN_OR_RETURN(int64_t consistency, ConsistencyBytes(mode, ShapeOf(spec), members));
   const int64_t shard = RoundUp(storage.segment_bytes(), kPage);
   // The rows of a lazy table may be more than the machine holds, since few may be used.
@@ -213,21 +249,8 @@ Result<std::unique_ptr<Shard>> TableShard::MakeShard(const TableSpec& spec, RowR
   MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, workers));
   MV_ASSIGN_OR_RETURN(auto updater, MakeUpdater(spec.updater_kind(), spec.type()));
   storage.Attach(base);
-  std::unique_ptr<const LazyRows> lazy;
-  if (spec.is_lazy()) {
-    const bool is_huge = PagesOf(spec, storage.segment_bytes()) == PageSize::kHuge;
-    lazy = std::make_unique<LazyRows>(layout, spec.num_col, storage,
-                                      Initializer(spec.initializer, spec.type()), rows.first,
-                                      spec.max_bytes, is_huge ? kHugePageBytes : PageBytes(),
-                                      spec.is_hash() ? MostKeysOf(spec, rows) : 0, user.disk);
-  }
-  std::unique_ptr<KeyIndex> keys;
-  if (spec.is_hash()) {
-    keys = std::make_unique<KeyIndex>(storage.key_index(), layout.stripes(),
-                                      rows.first / KeyIndex::kRowsPerStripe, spec.key_stripes(),
-                                      spec.keys, lazy.get());
-    keys->PublishTo(key_counts);
-  }
+  auto lazy = MakeLazyRows(spec, rows, layout, storage, user.disk);
+  auto keys = MakeKeyIndex(spec, rows, layout, storage, lazy.get(), key_counts);
   ShardValues values(layout, spec.num_col, spec.type(), storage, std::move(updater), rows.first,
                      std::move(lazy), keys.get());
   if (keys == nullptr) return std::make_unique<Shard>(std::move(values), user);
@@ -241,12 +264,11 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
   const Membership& members = rank_context->members();
   const Partition partition = PartitionOf(spec, members, mode);
   const RowRange rows = partition.node_rows();
-  const StripeLayout layout = LayoutOf(spec, rows.count());
-  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, members.num_workers()));
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageHere(spec, rows, members));
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
   storage.Attach(created->segment_->data());
   if (spec.is_on_disk()) {
-    created->disk_ = MakeDiskRows(spec, created->segment_.get(), layout, storage);
+    created->disk_ = MakeDiskRows(spec, rows, created->segment_.get(), storage);
   }
   MV_ASSIGN_OR_RETURN(created->shard_,
                       MakeShard(spec, rows, members.num_workers(), created->segment_->data(),
@@ -262,21 +284,8 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
                                            rows.first, mode_memory, shard, rank_context, spec.name);
   if (HasHeader(spec, members)) {
     created->header_ = reinterpret_cast<TableHeader*>(storage.header_room());
-    MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));
     if (!is_new) return created;
-    TableHeader* const header = created->header_;
-    const int64_t end = created->segment_->bytes();
-    // Every rank writes the same header, before any rank can use the table.
-    header->session = rank_context->memory()->control()->session;
-    header->id = id;
-    header->spec = spec;
-    header->rows = rows;
-    header->num_workers = members.num_workers();
-    header->published_spec = PublishedSpecOf(spec);
-    header->published_rows = PublishedRowsOf(spec, partition);
-    const int buffers = TableHeader::BuffersOf(spec);
-    for (int i = 0; i < buffers; ++i) header->buffers[i].offset = end - (buffers - i) * buffer;
-    header->magic.store(TableHeader::kMagic, std::memory_order_release);
+    MV_RETURN_IF_NOT_OK(created->WriteHeader(members));
   }
   // Every rank stores the same values, before any rank can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
@@ -285,13 +294,30 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
   return created;
 }
 
+Status TableShard::WriteHeader(const Membership& members) {
+  MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec_, partition_));
+  // Every rank writes the same header, before any rank can use the table.
+  header_->session = members.session();
+  header_->id = id_;
+  header_->spec = spec_;
+  header_->rows = partition_.node_rows();
+  header_->num_workers = members.num_workers();
+  header_->published_spec = PublishedSpecOf(spec_);
+  header_->published_rows = PublishedRowsOf(spec_, partition_);
+  const int buffers = TableHeader::BuffersOf(spec_);
+  for (int i = 0; i < buffers; ++i) {
+    header_->buffers[i].offset = segment_->bytes() - (buffers - i) * buffer;
+  }
+  header_->magic.store(TableHeader::kMagic, std::memory_order_release);
+  return Status::Ok();
+}
+
 Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folder,
                                                         const TableSpec& spec, bool any_seed,
                                                         const Membership& members,
                                                         const ModeOptions& mode, uint64_t session) {
   const RowRange rows = PartitionOf(spec, members, mode).node_rows();
-  MV_ASSIGN_OR_RETURN(ShardStorage storage,
-                      StorageOf(spec, LayoutOf(spec, rows.count()), members.num_workers()));
+  MV_ASSIGN_OR_RETURN(const ShardStorage storage, StorageHere(spec, rows, members));
   MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, members, mode));
   const TablePlace place{spec, members.node_of(members.rank()), members.num_nodes(), rows,
                          RoundUp(storage.segment_bytes(), kPage)};
@@ -302,10 +328,10 @@ Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folde
 Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
                                const ModeOptions& mode, const Segment& segment,
                                const TableFile& file) {
-  const StripeLayout layout = LayoutOf(spec, PartitionOf(spec, members, mode).node_rows().count());
-  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageOf(spec, layout, members.num_workers()));
+  const RowRange rows = PartitionOf(spec, members, mode).node_rows();
+  MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageHere(spec, rows, members));
   storage.Attach(segment.data());
-  const auto disk = MakeDiskRows(spec, &segment, layout, storage);
+  const auto disk = MakeDiskRows(spec, rows, &segment, storage);
   if (file.last_session() == 0 || file.has_holes()) {
     MV_RETURN_IF_NOT_OK(spec.is_lazy() ? disk->ReserveAllButRows() : disk->ReserveAll());
     if (file.last_session() == 0) return Status::Ok();
@@ -331,6 +357,68 @@ Status TableShard::EndUseOfFile(const Membership& members, const ModeOptions& mo
   }
   if (members.survives_losses()) MV_RETURN_IF_NOT_OK(shard_->RecoverStripes(limit));
   return file_->EndUse(*segment_, shard_->version());
+}
+
+// ---- The requests of other nodes that this node can serve
+// -----------------------------------------
+
+Status TableShard::CheckRequest(const RequestHeader& header) const {
+  if (header.is_encoded() && spec_.value_type() != DType::kFloat32) {
+    return Status(Code::kTransport, StrCat("a request with encoded values of ", spec_.Describe()));
+  }
+  if (header.kind == RequestKind::kSetHyper) {
+    return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
+  }
+  if (header.version > static_cast<uint64_t>(Request::kLastVersion)) {
+    return Status(Code::kTransport, StrCat("a request with version ", header.version));
+  }
+  const int64_t element_bytes = SizeOf(spec_.value_type());
+  int64_t unit = HasIds(header.kind) ? spec_.bytes_per_id(header.kind) : element_bytes;
+  if (unit == 0) unit = sizeof(int64_t);  // then the bytes are those of the ids
+  const bool has_bytes = header.kind != RequestKind::kTouch;
+  if (has_bytes && (header.count > kChunkBytes / unit || header.bytes != header.count * unit)) {
+    return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
+                                           " bytes, with ", header.bytes));
+  }
+  if (NeedsKeys(header.kind) && !spec_.is_hash()) {
+    return Status(Code::kTransport, StrCat("a request for keys of ", spec_.Describe()));
+  }
+  if (IsAtomic(header.kind) && !spec_.has_atomics()) {
+    return Status(Code::kTransport,
+                  StrCat("a request for ", NameOf(header.kind), " of ", spec_.Describe()));
+  }
+  if (HasIds(header.kind)) return Status::Ok();
+  const RowRange rows = partition_.node_rows();
+  const int64_t width = header.width;
+  const int64_t column = header.first % spec_.num_col;
+  // Each update of an updater with state per row is of whole rows.
+  const bool must_be_rows = IsAdd(header.kind) && shard_->updater().row_slots() > 0;
+  const bool is_of_rows = column == 0 && header.count % spec_.num_col == 0;
+  bool fits =
+      header.first >= rows.first * spec_.num_col && (!must_be_rows || (width == 0 && is_of_rows));
+  if (width == 0) {
+    fits = fits && header.first <= rows.end * spec_.num_col - header.count;
+  } else {
+    fits = fits && width <= spec_.num_col - column && header.count % width == 0 &&
+           header.first / spec_.num_col <= rows.end - header.count / width;
+  }
+  if (!fits) {
+    return Status(Code::kTransport,
+                  StrCat("a request for ", header.count, " elements from element ", header.first,
+                         "; this node has rows ", rows.first, " to ", rows.end - 1));
+  }
+  return Status::Ok();
+}
+
+Status TableShard::CheckRows(RequestKind kind, const int64_t* row_ids, int64_t num_ids) const {
+  const RowRange rows = partition_.node_rows();
+  for (int64_t i = 0; i < num_ids; ++i) {
+    if (rows.Contains(spec_.RowOfId(kind, row_ids[i]))) continue;
+    return Status(Code::kTransport,
+                  StrCat("a request for ", IsOfKeys(kind) ? "key " : "row ", row_ids[i],
+                         "; this node has rows ", rows.first, " to ", rows.end - 1));
+  }
+  return Status::Ok();
 }
 
 }  // namespace multiverso

@@ -115,6 +115,9 @@ class TableShard {
         segment_(std::make_shared<Segment>(std::move(segment))),
         partition_(partition) {}
 
+  // Describes the shard for readers.
+  Status WriteHeader(const Membership& members);
+
   TableSpec spec_;
   int64_t id_;
   std::shared_ptr<Segment> segment_;

@@ -8,9 +8,8 @@
 
 namespace multiverso {
 
-Status TableSpec::Check() const {
-  if (kind != static_cast<int32_t>(TableKind::kArray) &&
-      kind != static_cast<int32_t>(TableKind::kMatrix) && !is_hash()) {
+Status TableSpec::CheckNumbers() const {
+  if (!is_array() && !is_hash() && kind != static_cast<int32_t>(TableKind::kMatrix)) {
     return Status(Code::kValue, StrCat("kind: expected 0 (array), 1 (matrix) or 2 (hash table), "
                                        "received ",
                                        kind));
@@ -21,11 +20,23 @@ Status TableSpec::Check() const {
                          "4 (float16) or 5 (bfloat16), received ",
                          dtype));
   }
+  if (numa != static_cast<int32_t>(NumaPolicy::kLocal) &&
+      numa != static_cast<int32_t>(NumaPolicy::kInterleave)) {
+    return Status(Code::kValue,
+                  StrCat("numa: expected 0 (local) or 1 (interleave), received ", numa));
+  }
+  if (IsWireFormat(wire)) return Status::Ok();
+  return Status(Code::kValue,
+                StrCat("wire: expected 0 (float32), 1 (bfloat16) or 2 (int8), received ", wire));
+}
+
+Status TableSpec::Check() const {
+  MV_RETURN_IF_NOT_OK(CheckNumbers());
   if (num_row < 1 || num_col < 1) {
     return Status(Code::kValue,
                   StrCat("size: expected at least 1 element, received ", num_row, " x ", num_col));
   }
-  if (kind == static_cast<int32_t>(TableKind::kArray) && num_col != 1) {
+  if (is_array() && num_col != 1) {
     return Status(Code::kValue, StrCat("num_col: expected 1 for an array, received ", num_col));
   }
   int64_t elements = 0;
@@ -34,15 +45,6 @@ Status TableSpec::Check() const {
       !CheckedMultiply(elements, SizeOf(value_type()), &total)) {
     return Status(Code::kValue, StrCat("size: ", num_row, " x ", num_col, " ", NameOf(type()),
                                        " do not fit 64-bit arithmetic"));
-  }
-  if (numa != static_cast<int32_t>(NumaPolicy::kLocal) &&
-      numa != static_cast<int32_t>(NumaPolicy::kInterleave)) {
-    return Status(Code::kValue,
-                  StrCat("numa: expected 0 (local) or 1 (interleave), received ", numa));
-  }
-  if (!IsWireFormat(wire)) {
-    return Status(Code::kValue,
-                  StrCat("wire: expected 0 (float32), 1 (bfloat16) or 2 (int8), received ", wire));
   }
   if (max_bytes < 0) {
     return Status(Code::kValue, StrCat("max_bytes: expected 0 or more, received ", max_bytes));
@@ -61,25 +63,33 @@ Status TableSpec::Check() const {
 }
 
 FeatureSet TableSpec::features() const {
-  const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
+  return (FeaturesOfRows() | FeaturesOfUpdater())
+      .With(Feature::kInteger, !IsFloating(value_type()))
+      .With(Feature::kFloat64, type() == DType::kFloat64)
+      .With(Feature::kHalf, IsHalf(type()))
+      .With(Feature::kWire, wire_format() != WireFormat::kFloat32);
+}
+
+FeatureSet TableSpec::FeaturesOfRows() const {
+  const bool has_lazy_rows = is_lazy() && !is_hash();
+  return FeatureSet()
+      .With(Feature::kArray, is_array())
+      .With(Feature::kMatrix, !is_array() && !is_hash())
+      .With(Feature::kDense, !is_lazy() && !is_hash())
+      .With(Feature::kLazy, has_lazy_rows)
+      .With(Feature::kLazyRows, has_lazy_rows && !is_array())
+      .With(Feature::kKeys, is_hash())
+      .With(Feature::kOnDisk, is_on_disk())
+      .With(Feature::kMaxBytes, max_bytes > 0)
+      .With(Feature::kEvict, keys.evict != 0 || keys.admit > 1)
+      .With(Feature::kRandom, initializer.is_random());
+}
+
+FeatureSet TableSpec::FeaturesOfUpdater() const {
   const auto made = MakeUpdater(updater_kind(), DType::kFloat32);
   const bool compensates =
       updater_kind() == UpdaterKind::kDcasgd || updater_kind() == UpdaterKind::kDcasgda;
   return FeatureSet()
-             .With(Feature::kArray, is_array)
-             .With(Feature::kMatrix, !is_array && !is_hash())
-             .With(Feature::kDense, !is_lazy() && !is_hash())
-             .With(Feature::kLazy, is_lazy() && !is_hash())
-             .With(Feature::kLazyRows, is_lazy() && !is_hash() && !is_array)
-             .With(Feature::kKeys, is_hash())
-             .With(Feature::kOnDisk, is_on_disk())
-             .With(Feature::kMaxBytes, max_bytes > 0)
-             .With(Feature::kEvict, keys.evict != 0 || keys.admit > 1)
-             .With(Feature::kInteger, !IsFloating(value_type()))
-             .With(Feature::kFloat64, type() == DType::kFloat64)
-             .With(Feature::kHalf, IsHalf(type()))
-             .With(Feature::kRandom, initializer.is_random())
-             .With(Feature::kWire, wire_format() != WireFormat::kFloat32)
              .With(updater_kind() == UpdaterKind::kAdd ? Feature::kAdd : Feature::kUpdater)
              .With(Feature::kCountsSteps, made.ok() && made.value()->counts_steps())
              .With(Feature::kRowState, made.ok() && made.value()->row_slots() > 0)
@@ -134,7 +144,6 @@ int64_t TableSpec::bytes_per_id(RequestKind request) const {
     case RequestKind::kTouchKeys:
     case RequestKind::kRemoveKeys:
       return 0;
-    case RequestKind::kLocateKeys:
     case RequestKind::kFindKeys:
     case RequestKind::kVersionsOfRows:
       return sizeof(int64_t);
@@ -157,12 +166,11 @@ FeatureSet FeaturesOfHyper(UpdaterKind updater, int32_t index, double value) {
 }
 
 std::string TableSpec::Describe() const {
-  const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
-  std::string text = StrCat(is_array    ? "array '"
+  std::string text = StrCat(is_array()  ? "array '"
                             : is_hash() ? "hash table '"
                                         : "matrix '",
                             name, "' of ", is_hash() ? keys.capacity : num_row);
-  if (!is_array) text += StrCat(" x ", num_col);
+  if (!is_array()) text += StrCat(" x ", num_col);
   text += StrCat(" ", IsTableDType(dtype) ? NameOf(type()) : "unknown", ", updater ",
                  NameOf(updater_kind()));
   const std::string hypers = DescribeHypers(updater_kind(), hyper);
@@ -170,6 +178,11 @@ std::string TableSpec::Describe() const {
   if (is_lazy()) text += StrCat(", initially ", initializer.Describe());
   if (keys.evict != 0) text += keys.evict == 1 ? ", evict lru" : ", evict lfu";
   if (keys.admit > 1) text += StrCat(", admit ", keys.admit);
+  return text + DescribeMemory();
+}
+
+std::string TableSpec::DescribeMemory() const {
+  std::string text;
   if (max_bytes > 0) text += StrCat(", max_bytes ", max_bytes);
   if (wire != 0 && IsWireFormat(wire)) text += StrCat(", wire ", NameOf(wire_format()));
   if (numa != 0) text += ", numa interleave";

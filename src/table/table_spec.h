@@ -52,6 +52,7 @@ struct TableSpec {
 
   WireFormat wire_format() const { return static_cast<WireFormat>(wire); }
   UpdaterKind updater_kind() const { return static_cast<UpdaterKind>(updater); }
+  bool is_array() const { return kind == static_cast<int32_t>(TableKind::kArray); }
   bool is_hash() const { return kind == static_cast<int32_t>(TableKind::kHash); }
   // Sets num_row for the capacity of a hash table whose rows are divided among `parts` servers.
   void SetRowsForKeys(int64_t parts);
@@ -83,7 +84,13 @@ struct TableSpec {
   std::string Describe() const;
 
  private:
+  // Checks the numbers that stand for names.
+  Status CheckNumbers() const;
   Status CheckKeys() const;
+  FeatureSet FeaturesOfRows() const;
+  FeatureSet FeaturesOfUpdater() const;
+  // Returns where the rows lie and how they travel, for Describe.
+  std::string DescribeMemory() const;
 };
 
 // Returns the feature that a value of a hyper-parameter is, if it is one.
