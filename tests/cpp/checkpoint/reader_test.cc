@@ -134,6 +134,18 @@ TEST_F(Reader, VerifyEndsAtItsDeadline) {
                       Code::kTimeout));
 }
 
+TEST_F(Reader, DetectsEveryTruncation) {
+  const std::string data = ReadAll(data_path_);
+  ASSERT_TRUE(Verify(path_).ok());
+  for (size_t size = 0; size < data.size(); size += size < 100 ? 1 : 4096 * 31 + 5) {
+    WriteAll(data_path_, data.substr(0, size));
+    const Status status = Verify(path_);
+    EXPECT_EQ(status.code(), Code::kCheckpointCorrupt) << size << ": " << status.text();
+    ASSERT_NE(status.file(), nullptr);
+    EXPECT_EQ(status.file()->path, data_path_);
+  }
+}
+
 TEST_F(Reader, LocatesEveryFlippedBit) {
   const std::string data = ReadAll(data_path_);
   std::mt19937_64 random(7);
