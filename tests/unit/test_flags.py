@@ -21,7 +21,7 @@ MOST_FOLDERS = 2
 
 #: The flags that more folders ask. A folder may only be removed.
 ASKED_IN = {
-    "is_elastic": {"c_api", "consistency", "group", "liveness", "session", "table"},
+    "is_elastic": {"c_api", "consistency", "group", "liveness", "session"},
     "is_hash": {"c_api", "reader", "session"},
     "spans_nodes": {"consistency", "group", "session"},
     "survives_losses": {"group", "liveness", "table"},

@@ -104,8 +104,8 @@ TEST(InitializerSpec, RejectsWhatNoTableCanHave) {
   EXPECT_TRUE(check(SpecOf(InitializerKind::kZeros), DType::kInt64).ok());
   EXPECT_TRUE(check(SpecOf(InitializerKind::kUniform, 2, 2), DType::kFloat32).ok());
   EXPECT_TRUE(IsError(check(SpecOf(InitializerKind{6}), DType::kFloat32), Code::kValue, "0 to 5"));
-  EXPECT_TRUE(
-      IsError(check(SpecOf(InitializerKind::kUniform, 0, 1), DType::kInt32), Code::kType, "table of integers"));
+  EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kUniform, 0, 1), DType::kInt32), Code::kType,
+                      "table of integers"));
   EXPECT_TRUE(
       IsError(check(SpecOf(InitializerKind::kConstant, 0.5), DType::kInt32), Code::kValue, "0.5"));
   EXPECT_TRUE(IsError(check(SpecOf(InitializerKind::kConstant, 4e9), DType::kInt32), Code::kValue));
