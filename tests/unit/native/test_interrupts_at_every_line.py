@@ -393,7 +393,8 @@ def public():
     found = {name: getattr(mv, name) for name in mv.__all__}
     for kind in CLASSES:
         names = [name for name in dir(kind) if name in SPECIAL or not name.startswith("_")]
-        found |= {f"{kind.__name__}.{name}": getattr(kind, name) for name in names}
+        # A former name has only an error that says what to use instead.
+        found |= {f"{kind.__name__}.{n}": getattr(kind, n) for n in names if hasattr(kind, n)}
     found = {name: inspect.unwrap(value) for name, value in found.items()}
     return {name: value.__code__ for name, value in found.items() if inspect.isfunction(value)}
 
