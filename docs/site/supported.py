@@ -14,15 +14,15 @@ PAGE = Path(__file__).resolve().parents[1] / "supported.md"
 BEGIN = """\
 # What goes with what
 
-Each feature goes with each other one, except for what this page lists. A call that asks for such
-a combination raises an error before any data moves, on all ranks alike, and says what to use
-instead: [`mv.init`](python.md) for the options of a session, the constructor for those of a
-table, and each other call for itself. [The names](#the-names) at the end tell what each stands
-for.
+Every feature goes with every other one, except where this page says otherwise. A call that asks
+for such a combination raises an error before any data moves, on all ranks that make it, and says
+what to use instead: [`mv.init`](python.md) for the options of a session, the constructor for those
+of a table, and each other call for itself. [The list of names](#the-names) at the end says what
+each name stands for.
 
-An empty place in the tables means that both features go together. A number leads to the sentence
-that the error has. In brackets, it is about three features: the two go together without the
-third. Features whose row or column would be empty are left out.
+An empty cell means that both features go together. A number leads to the sentence that the error
+has. A number in brackets is about three features: the two go together without the third. Features
+whose row or column would be empty are left out.
 """
 
 SECTIONS = (

@@ -21,7 +21,7 @@ _USAGE: Final = """multiverso COMMAND ... | multiverso SCRIPT ...
 
   multiverso demo -np 2            train a model here, with two processes
   multiverso run train.py          start a script as a process per core
-  multiverso doctor                check that this machine is well set up"""
+  multiverso doctor                check that jobs work on this machine"""
 
 
 #: The modules of the commands, in the order of the help.

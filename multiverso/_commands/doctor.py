@@ -4,6 +4,7 @@ As a script, this file is the program of that job.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -193,13 +194,18 @@ def check_job(num_ranks: int, how: list[str], limit: float) -> Finding:
     command = [sys.executable, "-m", "multiverso", *start, "--grace", f"{_GRACE:g}", *program]
     trial = run_trial(command, limit)
     seen: dict[int, dict[str, Any]] = {}
-    last = "nothing was printed"
+    last, cause = "nothing was printed", ""
     for line in (trial.errors + "\n" + trial.output).splitlines():
         if line.startswith(_RANK_LINE):
-            entry = json.loads(line)
-            seen[entry["rank"]] = entry
-        elif line.strip() and not line.startswith(_AFTER_ERROR):
+            with contextlib.suppress(ValueError):  # The end of a rank may have cut its line.
+                entry = json.loads(line)
+                seen[entry["rank"]] = entry
+        elif line.startswith(_AFTER_ERROR):
+            cause = line.strip()
+        elif line.strip():
             last = line.strip()
+    if cause and last == "nothing was printed":
+        last = cause
     late = [rank for rank in range(num_ranks) if not seen.get(rank, {}).get("has_ended")]
     if late or trial.returncode != 0:
         code = trial.returncode

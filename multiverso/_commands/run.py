@@ -78,14 +78,14 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--tag",
         action="store_true",
-        help="begin each line that a rank prints with [rank N]; without mpirun, which has own "
-        "options for this",
+        help="begin each line that a rank prints with [rank N]; not with mpirun, which has an "
+        "option of its own",
     )
     launcher = parser.add_mutually_exclusive_group()
+    launcher.add_argument("--mpi", action="store_true", help="start the ranks with mpirun")
     launcher.add_argument(
         "--mpirun", metavar="PATH", help="the same with this mpirun, not that of this Python"
     )
-    launcher.add_argument("--mpi", action="store_true", help="start the ranks with mpirun")
     launcher.add_argument(
         "--no-mpi", action="store_true", help="start them without MPI, which is the default"
     )

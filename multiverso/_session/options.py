@@ -92,7 +92,7 @@ class SessionOptions(NamedTuple):
     def features(self) -> set[str]:
         """Return what a session with these options uses, for `supported.check`."""
         used = {self.mode_name, f"{self.on_term} on SIGTERM"}
-        if self.on_peer_lost == "continue" or not self.elastic:
+        if not self.elastic:  # An elastic session always continues.
             used.add(self.on_peer_lost)
         optional = {
             "elastic": self.elastic,

@@ -177,7 +177,8 @@ class Session:
 
     def features(self) -> set[str]:
         """Return what the session uses, for `multiverso._native.supported.check`."""
-        used = self.options.features()
+        # All ranks return the same, so the role of this one does not count by itself.
+        used = self.options.features() - {"roles"}
         if self.num_nodes > 1:
             used.add("several nodes")
         if not self.options.elastic and self.num_workers < self.size:

@@ -137,9 +137,13 @@ class Table(OnDisk):
         if given.numa is not None:
             raw.numa = _NUMA[choice(given.numa, "numa", _NUMA)]
         if given.wire is not None:
-            raw.wire = _WIRE[choice(given.wire, "wire", _WIRE)]
-            if raw.wire and not self._encodes_calls:
-                supported.check("wire of calls", session.mode_name)
+            self._set_wire(raw, given.wire, session.mode_name)
+
+    def _set_wire(self, raw: capi.MV_TableOptions, wire: object, mode: str) -> None:
+        raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
+        if raw.wire and not self._encodes_calls:
+            kind = ("wire", "keys") if self._kind == capi.MV_TABLE_HASH else ()
+            supported.check("wire of calls", mode, *kind)
 
     def _warn_of_equal_name(self, session: _session.Session, stacklevel: int, site: str) -> None:
         """Warn if a checkpoint could give this table the values of another one of the session.

@@ -143,7 +143,7 @@ class EmbeddingBag(TableLayer):
         if mode == "max":
             msg = (
                 "mode: expected 'mean' or 'sum', received 'max': get the rows with Embedding, and "
-                "use their max(dim=1), or torch.segment_reduce(rows, 'max', offsets=...)"
+                "use their max(dim=1).values, or torch.segment_reduce(rows, 'max', offsets=...)"
             )
             raise ValueError(msg)
         self.mode = choice(mode, "mode", _MODES)

@@ -38,7 +38,7 @@ constexpr FeatureInfo kFeatures[] = {
     {"16 bit", "`dtype=\"float16\"` or `\"bfloat16\"`"},
     {"random", "an initializer that draws, such as `Normal`"},
     {"wire", "`wire=` other than `\"float32\"`, of a table, `ParamSync` or an adapter"},
-    {"wire of calls", "the same of a table, for its calls"},
+    {"wire of calls", "the same of a table in Python, for its calls"},
     {"add", "`updater=\"add\"`, the default"},
     {"updater", "any other updater"},
     {"counting updater", "`updater=` `\"adam\"`, `\"adamw\"`, `\"amsgrad\"` or `\"rowwise_adam\"`"},
@@ -129,26 +129,28 @@ constexpr Refusal kRefusals[] = {
           "another system; use elastic=False"),
     Value({F::kLeaveOnTerm, F::kRoles},
           "role: expected 'all' with on_term='leave', received another role; use on_term='end'"),
-    Value(
-        {F::kLeaveOnTerm, F::kStaleness, F::kFail},
-        "on_term: expected 'end' with staleness, unless the session is elastic: workers that wait "
-        "to leave would hold up those that still train; received 'leave'"),
+    Value({F::kLeaveOnTerm, F::kStaleness, F::kFail},
+          "on_term: expected 'end' with staleness, unless the session is elastic: workers that "
+          "wait to leave would hold up those that still train; received 'leave'"),
     Value({F::kCheckpoints, F::kEndOnTerm},
           "checkpoints: expected on_term='leave', with which the ranks save, received 'end'"),
 
     // ---- Tables.
     Type({F::kInteger, F::kUpdater},
-         "updater: expected 'add' for a table of integers, which can only be added, received "
+         "updater: expected 'add' for a table of integers, which allows only adds, received "
          "another one; use a table of floating-point numbers"),
     Type({F::kInteger, F::kRandom},
          "init_value: expected no random values for a table of integers, received an initializer "
          "that draws them; use a table of floating-point numbers"),
     Type({F::kInteger, F::kWire},
-         "wire: expected 'float32' or None for a table of integers, received a format that only "
-         "float32 values have"),
+         "wire: expected 'float32' or None for a table of integers, received a format for "
+         "float32 values only"),
     Type({F::kFloat64, F::kWire},
-         "wire: expected 'float32' or None for a table of float64, received a format that only "
-         "float32 values have"),
+         "wire: expected 'float32' or None for a table of float64, received a format for float32 "
+         "values only"),
+    Value({F::kKeys, F::kWire},
+          "wire: expected 'float32' or None for a hash table, whose rows travel as they are, "
+          "received another format"),
     Value({F::kAsync, F::kWireOfCalls},
           "wire: expected a session in sync mode, received another format than 'float32' in async "
           "mode; let multiverso.sync.ParamSync exchange the parameters, which takes wire in each "
@@ -159,7 +161,7 @@ constexpr Refusal kRefusals[] = {
           "each mode"),
     Value({F::kDense, F::kMaxBytes},
           "max_bytes: expected a table with an initializer, whose rows take memory when they are "
-          "first changed, received a table without"),
+          "first changed, received one without"),
     Value({F::kArray, F::kRowState},
           "updater: expected a matrix with an updater that has state per row, received an array; "
           "use MatrixTable, or 'adagrad' or 'adam'"),
@@ -169,8 +171,8 @@ constexpr Refusal kRefusals[] = {
           "backing: expected a session whose ranks stay, received an elastic one; use "
           "on_peer_lost='continue', or an initializer with max_bytes"),
     Lacks({F::kOnDisk, F::kNotLinux},
-          "backing: expected Linux, where room on a disk can be reserved, received another system; "
-          "use a table in memory"),
+          "backing: expected Linux, where room on a disk can be reserved, received another "
+          "system; use a table in memory"),
     Value({F::kSync, F::kEvict},
           "evict, admit: expected none in sync mode, because they depend on the order of the "
           "workers' calls, received some; use async mode or staleness"),
@@ -201,7 +203,7 @@ constexpr Refusal kRefusals[] = {
           "receives, received a hash table; use 'sgd' or 'adagrad'"),
     Value({F::kLazy, F::kDelayCompensation},
           "updater: expected an array without an initializer with 'dcasgd' or 'dcasgda', received "
-          "one with; pass its values"),
+          "one with an initializer; pass the values instead"),
     Value({F::kOnDisk, F::kDelayCompensation},
           "updater: expected an array in memory with 'dcasgd' or 'dcasgda', received one with "
           "backing; use 'sgd' or 'adagrad'"),
@@ -213,61 +215,57 @@ constexpr Refusal kRefusals[] = {
     Lacks({F::kHalf, F::kPartOfRow},
           "index: expected whole rows in 16 bits, where the table counts its updates to round, "
           "received some columns; add to whole rows"),
-    Lacks(
-        {F::kCountsSteps, F::kPartOfArray},
-        "index: expected the whole array with an updater that counts its updates, such as 'adam', "
-        "received a part; add to the whole array, or to whole rows of a matrix"),
-    Lacks(
-        {F::kHalf, F::kPartOfArray},
-        "index: expected the whole array in 16 bits, where the table counts its updates to round, "
-        "received a part; add to the whole array, or to whole rows of a matrix"),
+    Lacks({F::kCountsSteps, F::kPartOfArray},
+          "index: expected the whole array with an updater that counts its updates, such as "
+          "'adam', received a part; add to the whole array, or to whole rows of a matrix"),
+    Lacks({F::kHalf, F::kPartOfArray},
+          "index: expected the whole array in 16 bits, where the table counts its updates to "
+          "round, received a part; add to the whole array, or to whole rows of a matrix"),
     Lacks({F::kRowState, F::kPartOfRow},
           "index: expected whole rows with an updater that has state per row, received some "
           "columns; add to whole rows"),
     Lacks({F::kSync, F::kUpdater, F::kPartOfRow},
-          "index: expected whole rows in sync mode with an updater other than 'add', received some "
-          "columns; add to whole rows"),
+          "index: expected whole rows in sync mode with an updater other than 'add', received "
+          "some columns; add to whole rows"),
     Lacks({F::kUpdater, F::kAtomics},
-          "fetch_add, compare_swap: expected a table with updater 'add', received another updater, "
-          "with which alone elements change; use a table of its own"),
-    Lacks(
-        {F::kHalf, F::kAtomics},
-        "fetch_add, compare_swap: expected a table of 32 or 64 bits, received one in 16 bits; use "
-        "a table of its own"),
+          "fetch_add, compare_swap: expected a table with updater 'add', received another "
+          "updater, through which all changes must go; use a separate table"),
+    Lacks({F::kHalf, F::kAtomics},
+          "fetch_add, compare_swap: expected a table of 32 or 64 bits, received one in 16 bits; "
+          "use a separate table"),
     Lacks({F::kSync, F::kAtomics},
-          "fetch_add, compare_swap: expected async mode or a staleness of 1 or more, received sync "
-          "mode, in which elements change in rounds; use add and get"),
+          "fetch_add, compare_swap: expected async mode or a staleness of 1 or more, received "
+          "sync mode, in which elements change in rounds; use add and get"),
     Lacks({F::kLazy, F::kLiveView},
           "view: expected live=False for a table with an initializer, whose rows may not be in "
           "memory, received True; call get, or create it without an initializer"),
     Lacks({F::kKeys, F::kLiveView},
           "view: expected live=False for a hash table, whose rows may not be in memory, received "
           "True; call get"),
-    Lacks(
-        {F::kNodes, F::kLiveView},
-        "view: expected live=False for a table on several nodes, received True; call get, also of "
-        "a part (index=)"),
+    Lacks({F::kNodes, F::kLiveView},
+          "view: expected live=False for a table on several nodes, received True; call get, also "
+          "of a part (index=)"),
     Lacks({F::kSync, F::kLiveView},
           "view: expected live=False in sync mode, in which the table changes in rounds, received "
           "True; call view() without live, which copies nothing either"),
     Value({F::kSync, F::kFresh},
-          "fresh: expected False unless in async mode, because workers count their gets, received "
-          "True in sync mode"),
+          "fresh: expected False outside async mode, where the gets of workers are counted, "
+          "received True in sync mode"),
     Value({F::kStaleness, F::kFresh},
-          "fresh: expected False unless in async mode, because workers count their gets, received "
-          "True with staleness"),
+          "fresh: expected False outside async mode, where the gets of workers are counted, "
+          "received True with staleness"),
     State({F::kSync, F::kReadCurrent},
-          "attach: expected a publication to read of a session in sync mode, whose current values "
-          "belong to rounds, received none; let the session call publish"),
+          "attach: expected a session that publishes, since current values belong to rounds in "
+          "sync mode, received one without a publication; call publish in the session"),
     State({F::kNodes, F::kReadCurrent},
-          "attach: expected a publication to read of a table on several nodes, received none; let "
-          "the session call publish"),
+          "attach: expected a session that publishes, since the table is on several nodes, "
+          "received one without a publication; call publish in the session"),
     Lacks({F::kNotLinux, F::kAttach},
           "attach: expected Linux, where readers can find a session, received another system; use "
           "publish(to=) and follow"),
     State({F::kOnDisk, F::kPublish},
-          "publish: expected tables in memory, received one with backing; use publish in a session "
-          "without such tables"),
+          "publish: expected tables in memory, received one with backing; use publish in a "
+          "session without such tables"),
     State({F::kElastic, F::kPublishTo},
           "publish: expected no folder (to=) in an elastic session, whose ranks come and go, "
           "received one; publish in memory, and read it with attach"),
@@ -276,55 +274,51 @@ constexpr Refusal kRefusals[] = {
           "end, received one; publish in memory, and read it with attach"),
     State({F::kSync, F::kLazyRows, F::kPublishTo},
           "publish: expected no folder (to=) in sync mode with a matrix that has an initializer, "
-          "because the list of its changed rows is a get, received one; publish in memory, or use "
+          "because listing its changed rows is a get, received one; publish in memory, or use "
           "another mode"),
-    State(
-        {F::kRoles, F::kLazyRows, F::kPublishTo},
-        "publish: expected no folder (to=) with ranks that are only servers and a matrix that has "
-        "an initializer, because the list of its changed rows is a get, received one; publish in "
-        "memory, or use role='all'"),
-    Lacks(
-        {F::kSync, F::kWork},
-        "Work: expected async mode or a staleness of 1 or more, received sync mode, whose workers "
-        "must make the same calls; divide the items by worker_id"),
+    State({F::kRoles, F::kLazyRows, F::kPublishTo},
+          "publish: expected no folder (to=) with ranks that are only servers and a matrix that "
+          "has an initializer, because listing its changed rows is a get, received one; publish "
+          "in memory, or use role='all'"),
+    Lacks({F::kSync, F::kWork},
+          "Work: expected async mode or a staleness of 1 or more, received sync mode, whose "
+          "workers must make the same calls; divide the items by worker_id"),
     State({F::kFail, F::kMembership},
           "membership: expected elastic=True, received a session that nobody joins; "
-          "Session.lost_ranks lists who has left"),
+          "Session.lost_ranks() lists who has left"),
     State({F::kContinue, F::kMembership},
           "membership: expected elastic=True, received on_peer_lost='continue', with which nobody "
-          "joins; Session.lost_ranks lists who has left"),
+          "joins; Session.lost_ranks() lists who has left"),
     State({F::kFail, F::kLeave},
-          "leave: expected elastic=True or on_peer_lost='continue', with which the others continue "
-          "without this rank, received on_peer_lost='fail'; call mv.shutdown() on all ranks"),
+          "leave: expected elastic=True or on_peer_lost='continue', with which the others "
+          "continue without this rank, received on_peer_lost='fail'; call mv.shutdown() on all "
+          "ranks"),
     Lacks({F::kNodes, F::kMove},
           "expected one node for calls that send arrays to single workers, received several; use "
           "aggregate, or another library for these calls"),
     Lacks({F::kContinue, F::kMove},
           "expected on_peer_lost='fail' (MV_LOSS_FAILS) for calls that send arrays to single "
           "workers, received 'continue'; use aggregate"),
-    Lacks(
-        {F::kElastic, F::kMove},
-        "expected elastic=False for calls that send arrays to single workers, received an elastic "
-        "session; use aggregate"),
+    Lacks({F::kElastic, F::kMove},
+          "expected elastic=False for calls that send arrays to single workers, received an "
+          "elastic session; use aggregate"),
 
     // ---- ParamSync and the adapters.
     Value({F::kRowState, F::kParamSync},
-          "updater: expected one without state per row for ParamSync, whose tensors may end in the "
-          "middle of a row, received a row-wise one; use 'adagrad' or 'adam'"),
+          "updater: expected one without state per row for ParamSync, whose tensors may end in "
+          "the middle of a row, received a row-wise one; use 'adagrad' or 'adam'"),
     Value({F::kClips, F::kParamSync},
           "clipnorm: expected 0 for a sync, since its tensors, which travel as one delta, have "
           "norms of their own, received another norm; use clipvalue"),
-    Value(
-        {F::kUpdater, F::kAverage},
-        "average: expected the updater 'add', received another one; to average with an optimizer, "
-        "divide its learning rate by the number of workers"),
+    Value({F::kUpdater, F::kAverage},
+          "average: expected the updater 'add', received another one; to average with an "
+          "optimizer, divide its learning rate by the number of workers"),
     Value({F::kInteger, F::kWeight},
-          "weight: expected parameters of floats, received integers, which cannot be weighted; use "
-          "no weight"),
-    Value(
-        {F::kEasgd, F::kWeight},
-        "weight: expected an updater of deltas, received 'easgd', which gets positions; use 'add' "
-        "or an optimizer"),
+          "weight: expected parameters of floats, received integers, which cannot be weighted; "
+          "omit weight"),
+    Value({F::kEasgd, F::kWeight},
+          "weight: expected an updater of deltas, received 'easgd', which gets positions; use "
+          "'add' or an optimizer"),
     Value({F::kMerge, F::kOverlap},
           "fragment_sync_delay, fragment_update_alpha: expected deltas in exchanges of their own, "
           "received overlap=True; use overlap=False"),
@@ -340,16 +334,15 @@ constexpr Refusal kRefusals[] = {
     Value({F::kEasgd, F::kLayer},
           "table: expected a float table whose updater takes gradients, such as 'sgd' or "
           "'rowwise_adagrad', received one with 'easgd'"),
-    Value(
-        {F::kElastic, F::kPrefetch},
-        "prefetch: expected a session whose ranks stay, received an elastic one; look the rows up "
-        "in forward"),
+    Value({F::kElastic, F::kPrefetch},
+          "prefetch: expected a session whose ranks stay, received an elastic one; look the rows "
+          "up in forward"),
     State({F::kElastic, F::kShard},
-          "shard: expected a fixed number of workers, received an elastic session; let its workers "
-          "share the samples with mv.Work"),
+          "shard: expected a fixed number of workers, received an elastic session; let its "
+          "workers share the samples with mv.Work"),
     Value({F::kElastic, F::kLearn},
-          "learn: expected a session whose ranks stay, received an elastic one; use elastic=False, "
-          "or mv.Work and an adapter"),
+          "learn: expected a session whose ranks stay, received an elastic one; use "
+          "elastic=False, or mv.Work and an adapter"),
 };
 
 constexpr bool AllHaveTexts() {

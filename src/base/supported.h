@@ -4,7 +4,7 @@
 // A place where features meet puts those in use into a FeatureSet, and asks the table, when a
 // session is opened, when a table is created, and at the start of calls that are features
 // themselves. No other place refuses a combination. The page docs/supported.md, Python
-// (multiverso/_supported.py) and the tests read the same table through MV_Supported.
+// (multiverso/_native/supported.py) and the tests read the same table through MV_Supported.
 #pragma once
 
 #include <cstddef>
@@ -91,6 +91,9 @@ class FeatureSet {
   // Returns the set with the feature too if `is_used`.
   constexpr FeatureSet With(Feature feature, bool is_used = true) const {
     return FeatureSet(is_used ? bits_ | BitOf(feature) : bits_);
+  }
+  constexpr FeatureSet Without(Feature feature) const {
+    return FeatureSet(bits_ & ~BitOf(feature));
   }
   constexpr FeatureSet operator|(FeatureSet other) const { return FeatureSet(bits_ | other.bits_); }
   constexpr bool Has(Feature feature) const { return (bits_ & BitOf(feature)) != 0; }

@@ -146,7 +146,7 @@ Status Loading::RestoreKeysOfTables(const WaitLimit& limit) {
     const Status restored = RestoreKeys(table, SavedOf(i), RowsToLoad(*table), ReaderOf(i, limit),
                                         &restored_[i], &had_ages, limit);
     if (!restored.ok()) return restored.In(checkpoint_path_);
-    if (had_ages && is_master()) {
+    if (had_ages) {
       LogWarning(StrCat(checkpoint_path_, ": the keys of table '", table->spec().name,
                         "' had an expiry (ttl) and are loaded without it: remove those that are "
                         "not needed with table.remove"));

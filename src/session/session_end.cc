@@ -9,9 +9,13 @@
 #include "session/session.h"
 
 namespace multiverso {
+
 Result<int32_t> Session::AgreeToLeave(int when, int64_t* step, Interrupt* interrupt) {
   if (options_.on_term != MV_TERM_LEAVES || members_.is_elastic()) {
-    return Status(Code::kState, "check_leaving: expected a session with MV_TERM_LEAVES");
+    return Status(
+        Code::kState,
+        "check_leaving: expected a session with MV_TERM_LEAVES whose ranks leave together; in "
+        "others, MV_SessionLeaving says whether this rank leaves");
   }
   struct Question {
     int64_t step;

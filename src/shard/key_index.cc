@@ -241,7 +241,8 @@ KeyIndex::RowOfKey KeyIndex::Describe(int64_t row) const {
 KeyIndex::SavedCell KeyIndex::Save(int64_t row) const {
   SavedCell saved;
   saved.key = KeyOf(row);
-  saved.uses = uses_[row].load(std::memory_order_relaxed);
+  // Without `evict`, reading a counter would give it memory.
+  if (policy_.evict != 0) saved.uses = uses_[row].load(std::memory_order_relaxed);
   return saved;
 }
 

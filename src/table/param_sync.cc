@@ -25,7 +25,9 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
     return Status(Code::kValue, StrCat("expected 1 tensor or more, received ", tensors));
   }
   if (values == nullptr) return Status(Code::kValue, "expected values, received null");
-  MV_RETURN_IF_NOT_OK(CheckSupported(spec.features().With(Feature::kParamSync)));
+  // Programs may have changed the norm since the creation.
+  const FeatureSet used = spec.features().Without(Feature::kClips).With(Feature::kParamSync);
+  MV_RETURN_IF_NOT_OK(CheckSupported(used));
   MV_RETURN_IF_NOT_OK(CheckDoesNotClip(table));
   int64_t sum = 0;
   for (int64_t i = 0; i < tensors; ++i) {

@@ -166,7 +166,7 @@ class TestTrainings(OutcomeTestCase):
             "missing": ("InputError", "cannot read file 3: no such file"),
             "loss": ("InputError", "'no loss'"),
             "metrics": ("InputError", "'no metric'"),
-            "optimizer": ("InputError", "on one node for 'dcasgd', received lock-step; use"),
+            "optimizer": ("InputError", "expected async mode with 'dcasgd'"),
             "worker's optimizer": ("InputError", "'none'"),
             "shapes": ("InputError", "the data do not fit the model"),
             "model": ("NotImplementedError", "expected build_model() to be overridden"),
