@@ -15,7 +15,7 @@ from multiverso.sync._shares import Shares, share_of_parameter
 
 class TestElasticSession(SessionCleanupTestCase):
     def test_one_rank_is_the_only_worker(self):
-        for options in ({}, {"staleness": 2}):
+        for options in ({}, {"staleness": 2}, {"on_peer_lost": "continue"}):
             with mv.session(elastic=True, **options) as session:
                 self.assertEqual(current_session().membership(), (1, (0,), ()))
                 self.assertEqual(current_session().membership().workers, (0,))
