@@ -83,6 +83,7 @@ class TensorSync:
                 "overlap": overlap,
                 "weight": weight is not None,
                 "easgd": updater == "easgd",
+                "row-wise updater": updater in ("rowwise_adagrad", "rowwise_adam"),
             }
             used = {name for name, is_used in optional.items() if is_used}
             used |= {"ParamSync", "add" if updater == "add" else "updater"}
