@@ -17,14 +17,14 @@ SIZE, ROWS, KEYS = 70_001, 20_003, 6_000
 
 def _tables(has_keys):
     normal = mv.initializers.RandomNormal(seed=5)
-    keyed = {
-        "keys": mv.HashTableHandler(8, capacity=3 * KEYS, name="keys"),
-        "keys of adam": mv.HashTableHandler(
+    keyed = {}
+    if has_keys:
+        keyed["keys"] = mv.HashTableHandler(8, capacity=3 * KEYS, name="keys")
+        keyed["keys of adam"] = mv.HashTableHandler(
             4, capacity=2 * KEYS, initializer=normal, updater="adam", name="keys of adam"
-        ),
-    }
+        )
     return {
-        **(keyed if has_keys else {}),
+        **keyed,
         "array": mv.ArrayTableHandler(SIZE, name="array"),
         "rows": mv.MatrixTableHandler(ROWS, 17, name="rows"),
         "adam": mv.MatrixTableHandler(9_001, 9, updater="adam", name="adam", dtype="float64"),
