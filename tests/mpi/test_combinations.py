@@ -31,3 +31,15 @@ def test_all_ranks_get_the_sentence_of_each_refusal(np, per_node):
     assert len(expected) > 2
     for rank in range(np):
         assert result.reports[rank]["tried"] == expected
+
+
+@pytest.mark.parametrize(
+    ("roles", "is_refused"), [(("all", "worker"), False), (("all", "server"), True)]
+)
+def test_ranks_of_different_roles_agree_whether_a_call_is_refused(roles, is_refused):
+    result = launch.run("combining.py", *roles, np=2).check()
+    first, second = (result.reports[rank] for rank in range(2))
+    assert first["features"] == second["features"]
+    for report in (first, second):
+        error = report["publish"]
+        assert (error is not None and "only servers" in str(error)) == is_refused

@@ -1,7 +1,5 @@
 """Jobs on one machine without MPI: the same sessions, tables, modes and errors."""
 
-import sys
-
 import pytest
 import semantics
 from requirements import needs
@@ -78,16 +76,6 @@ def test_notebook_spawns_ranks_and_shows_their_lines_while_they_run(tmp_path, mo
 @needs("torch")
 @pytest.mark.frameworks
 def test_ranks_of_torchrun_meet_without_mpi(tmp_path):
-    mpirun = tmp_path / "mpirun"
-    mpirun.write_text(
-        f"#!{sys.executable}\n"
-        "import sys\n"
-        "from torch.distributed.run import main\n"
-        "at = sys.argv.index('-np')\n"
-        "size, script = sys.argv[at + 1], sys.argv[at + 5 :]\n"
-        "main(['--standalone', '--nproc-per-node', size, *script])\n",
-        "utf-8",
-    )
-    mpirun.chmod(0o755)
+    mpirun = launch.torchrun_command(tmp_path)
     result = launch.run("local_jobs.py", "several_sessions", np=2, mpirun=mpirun).check()
     assert all(not report["has_mpi"] for report in result.reports.values())
