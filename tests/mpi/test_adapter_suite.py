@@ -17,6 +17,7 @@ ADAPTERS = [
     ("keras", "torch", ["keras", "torch"]),
     ("lasagne", "", ["lasagne"]),
     ("theano", "", [THEANOS]),
+    ("sharedvar", "", [THEANOS]),
 ]
 
 INSTALLED = [
@@ -29,7 +30,7 @@ pytestmark = [
 
 #: Adapters that also run on 2 and 4 ranks and on two nodes: one that works in place, and one that
 #: copies. The others resemble one of the two, and their frameworks start slowly. The arrays of
-#: NumPy have cases of their own, in programs/array_params.py.
+#: NumPy, which need no framework, are in test_param_sync.py.
 MANY_LAYOUTS = ("torch", "jax")
 
 

@@ -63,20 +63,6 @@ class TestModels(unittest.TestCase):
             for report in reports.values():
                 self.assertEqual(report["sync again"], report["sync"])
 
-    def test_statistics_follow_the_sync_option(self):
-        for reports in self.on_each_backend():
-            for rank, report in reports.items():
-                seen = report["statistics"]
-                # The second result is that of a manager with average=True.
-                self.assertEqual(seen["average"], [[112.0] * 4] * 2)
-                self.assertEqual(seen["master"], [[106.0] * 4] * 2)
-                self.assertEqual(seen["False"], [[106.0 + 7 * rank] * 4] * 2)
-
-    def test_callback_averages_the_steps_of_the_workers(self):
-        for reports in self.on_each_backend():
-            for report in reports.values():
-                self.assertEqual(report["average"], 1 - (RANKS + 1) / 2)
-
     def test_weights_restored_on_other_workers_are_not_added(self):
         for reports in self.on_each_backend():
             for report in reports.values():

@@ -1,5 +1,6 @@
-"""ParamSync on one node and on several: the cases of programs/array_params.py."""
+"""ParamSync on one node and on several: the cases of every adapter, and of array_params.py."""
 
+import adapter_suite
 import array_params
 import pytest
 
@@ -12,3 +13,6 @@ pytestmark = pytest.mark.one_mpi
 JOBS = on_ranks(1, 2, 3, 4) | on_nodes((2, 1), (4, 2))
 
 TestParamSync = CaseJobs(array_params, JOBS).tests()
+
+NUMPY = {name: {**options, "arguments": ("numpy",)} for name, options in JOBS.items()}
+TestAdapter = CaseJobs(adapter_suite, NUMPY).tests()

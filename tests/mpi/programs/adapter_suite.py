@@ -4,6 +4,8 @@ The argument names a file in the folder adapters, which defines `Model`. ``Model
 value)`` makes a model of that framework whose parameters all equal `value`. `DTYPES` are the dtypes
 that its adapter supports, `attach` attaches the adapter, `add` changes the parameters locally, and
 `saved_and_loaded` returns the values after saving the model to a folder and loading it again.
+``descend(inputs, steps, rate, average)`` returns two weights that begin with ones, after steps of a
+training with the adapter in which their gradients are `inputs`.
 """
 
 import importlib
@@ -12,26 +14,31 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from cases import equal, raises, run_all
+import worker
+from cases import equal, open_session, raises, run_all
 
 import multiverso as mv
+from multiverso.api import current_session
 
-Model = None  # the model class of the framework under test
+Model = descend = None  # those of the framework under test
 
 ROUNDS = 3
-SHAPES = [(3, 2), (4,), ()]
+#: The first tensor is large enough for parts on several nodes.
+SHAPES = [(300, 70), (4,), ()]
 
 
-def sum_of_deltas():
+def sum_of_deltas(rounds=ROUNDS):
     """Return the sum of all workers' deltas to one element in `train`."""
-    return ROUNDS * mv.num_workers() * (mv.num_workers() + 1) / 2
+    return rounds * mv.num_workers() * (mv.num_workers() + 1) / 2
 
 
-def train(model, factor):
+def train(model, factor, in_lock_step):
     """Add to all parameters and sync, in rounds, until the model has the deltas of every worker."""
-    for _ in range(ROUNDS):
+    for step in range(1, ROUNDS + 1):
         model.add((mv.worker_id() + 1) * factor)
         model.sync()
+        if in_lock_step:
+            equal(model.values(), 4 + sum_of_deltas(step))
     model.wait()
     mv.barrier()
     model.sync()
@@ -44,10 +51,11 @@ def check_training(shapes, dtype, **options):
     model.attach(**options)
     equal(model.values(), 4)
     # Half precision is summed in float32.
-    names = {table.dtype.name for table in model.tables()}
-    equal(names, {"float64" if dtype == "float64" else "float32"})
+    names = sorted({table.dtype.name for table in model.tables()})
+    equal(names, {"float64": ["float64"], "mixed": ["float32", "float64"]}.get(dtype, ["float32"]))
     # Averages of deltas that are as many times larger as there are workers equal the sum.
-    train(model, mv.num_workers() if options.get("average") else 1)
+    in_lock_step = "sync" in current_session().features() and not options.get("overlap")
+    train(model, mv.num_workers() if options.get("average") else 1, in_lock_step)
     equal(model.values(), 4 + sum_of_deltas())
     mv.barrier()
     table_values = np.concatenate([table.get() for table in model.tables()])
@@ -68,33 +76,46 @@ def a_thousand_tensors():
     check_training([(2,)] * 1000, "float32")
 
 
+def each_overlap():
+    """Return the choices of an exchange in the background."""
+    return [{}, {"overlap": True}] if "overlap" in Model.OPTIONS else [{}]
+
+
 def exchange_in_the_background():
     for dtype in Model.DTYPES:
-        check_training(SHAPES, dtype, overlap=True)
+        for overlap in each_overlap()[1:]:
+            check_training(SHAPES, dtype, **overlap)
 
 
 def average_of_the_workers():
     for dtype in Model.DTYPES:
-        for overlap in (False, True):
-            check_training(SHAPES, dtype, average=True, overlap=overlap)
+        for overlap in each_overlap():
+            check_training(SHAPES, dtype, average=True, **overlap)
 
 
 def integers_are_those_of_the_master_where_others_are_averaged():
-    model = Model(SHAPES, "int32", value=mv.worker_id())
-    model.attach(average=True)
-    for _ in range(ROUNDS):
-        model.add(mv.worker_id() + 2)
-        model.sync()
-    equal(model.values(), 2 * ROUNDS)
+    for overlap in each_overlap():
+        model = Model(SHAPES, "int32", value=mv.worker_id())
+        model.attach(average=True, **overlap)
+        for _ in range(ROUNDS):
+            model.add(mv.worker_id() + 2)
+            model.sync()
+        for _ in range(len(overlap)):  # An exchange in the background has the last result later.
+            model.wait()
+            model.sync()
+        model.wait()
+        equal(model.values(), 2 * ROUNDS)
 
 
 def model_without_parameters():
+    if not Model.IS_ONE:
+        return
     raises(ValueError, lambda: Model([], "float32", value=0).attach(), "expected parameters")
     check_training(SHAPES, "float32")
 
 
 def no_parameters_on_one_rank():
-    if mv.size() == 1:
+    if mv.size() == 1 or not Model.IS_ONE:
         return
     if mv.rank() == 0:
         raises(ValueError, lambda: Model([], "float32", value=0).attach(), "expected parameters")
@@ -105,9 +126,70 @@ def no_parameters_on_one_rank():
 
 def another_shape_on_one_rank():
     if mv.size() > 1:
-        shapes = [(2, 3), *SHAPES[1:]] if mv.rank() == 0 else SHAPES
+        shapes = [(70, 300), *SHAPES[1:]] if mv.rank() == 0 else SHAPES
         raises(mv.errors.MismatchError, lambda: Model(shapes, "float32", value=0).attach())
         check_training(SHAPES, "float32")
+
+
+def another_dtype_on_one_rank():
+    if mv.size() > 1:
+        dtype = "float64" if mv.rank() == 0 else "float32"
+        raises(mv.errors.MismatchError, lambda: Model(SHAPES, dtype, value=0).attach(), "float64")
+        check_training(SHAPES, "float32")
+
+
+def another_average_on_one_rank():
+    if mv.size() > 1:
+        model = Model(SHAPES, "float32", value=0)
+        texts = ("updater add", "updater sgd (learning_rate")
+        raises(mv.errors.MismatchError, lambda: model.attach(average=mv.rank() == 0), *texts)
+        check_training(SHAPES, "float32", average=True)
+
+
+def wrong_arguments_on_one_rank():
+    for wrong in Model.WRONG:
+        error, given = (TypeError, wrong) if mv.rank() == 0 else (mv.errors.MismatchError, {})
+        raises(error, lambda given=given: Model(SHAPES, "float32", value=0).attach(**given))
+    check_training(SHAPES, "float32")
+
+
+def server_only_rank_keeps_the_tables():
+    if mv.size() == 1:
+        return
+    mv.shutdown()
+    open_session(role="server" if worker.RANK == 0 else "all")
+    model = Model(SHAPES, "float32", value=worker.RANK)
+    model.attach(average=False)
+    if worker.RANK == 0:
+        raises(mv.errors.StateError, model.sync)
+    else:
+        equal(model.values(), 1)  # the value of the first worker
+        model.sync()
+
+
+def gradients_of_all_workers_are_steps():
+    workers = mv.num_workers()
+    for average in (False, True):
+        weights = descend(1.0 + mv.worker_id(), 4, 0.5, average)
+        equal(weights, [1 - 4 * 0.5 * (workers + 1) / 2 * (1 if average else workers)] * 2)
+
+
+def statistics_follow_their_option():
+    me, workers = mv.worker_id(), mv.num_workers()
+    # "average" adds the mean of the deltas 6, 12, ... to the master's 100. Counts are not averaged;
+    # they are the master's.
+    outcomes = {
+        "average": [100 + 3 * (workers + 1), 1],
+        "master": [106, 1],
+        False: [100 + me + 6 * (me + 1), me + 1],
+    }
+    for choice, expected in outcomes.items() if Model.Statistics else ():
+        for average in (False, True):
+            statistics = Model.Statistics(100.0 + me)
+            statistics.attach(choice, average)
+            statistics.add(6.0 * (me + 1), me + 1)
+            statistics.sync()
+            equal(statistics.values(), expected)
 
 
 def model_is_saved_and_loaded():
@@ -126,6 +208,10 @@ FUNCTIONS = (
     model_without_parameters,
     no_parameters_on_one_rank,
     another_shape_on_one_rank,
+    another_dtype_on_one_rank,
+    another_average_on_one_rank,
+    wrong_arguments_on_one_rank,
+    server_only_rank_keeps_the_tables,
     model_is_saved_and_loaded,
 )
 
@@ -147,12 +233,19 @@ CASES |= {
         each_dtype,
         exchange_in_the_background,
         average_of_the_workers,
+        average_of_the_workers,
         integers_are_those_of_the_master_where_others_are_averaged,
         no_parameters_on_one_rank,
+        gradients_of_all_workers_are_steps,
+        statistics_follow_their_option,
     )
 }
-CASES["each_dtype, with bounded staleness"] = in_session(each_dtype, staleness=1)
+CASES |= {
+    f"{case.__name__}, with bounded staleness": in_session(case, staleness=2)
+    for case in (each_dtype, average_of_the_workers)
+}
 
 if __name__ == "__main__":
-    Model = importlib.import_module(f"adapters.{sys.argv[1]}").Model
+    adapter = importlib.import_module(f"adapters.{sys.argv[1]}")
+    Model, descend = adapter.Model, adapter.descend
     run_all(CASES)

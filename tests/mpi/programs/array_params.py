@@ -1,4 +1,4 @@
-"""ParamSync on any number of ranks: equal initial values, no lost delta, errors on every rank."""
+"""ParamSync on any number of ranks: what it does beside the cases of adapter_suite.py."""
 
 import shutil
 import tempfile
@@ -12,86 +12,13 @@ from pairwise import pairwise_sum
 import multiverso as mv
 from multiverso.sync import ParamSync
 
-ROUNDS = 30
-
 CASES = {}
 
 case = registrar(CASES)
 
 
-def sum_of_deltas(rounds):
-    """Return the sum of all deltas to an element when worker w adds w + 1 in each round."""
-    return rounds * mv.num_workers() * (mv.num_workers() + 1) / 2
-
-
-def arrays_of_every_kind(value):
-    """Return arrays of several dtypes, shapes and layouts that all hold one value."""
-    whole = np.full((6, 50), value, np.float32)
-    return [
-        np.full((300, 70), value, np.float32),
-        np.full(3, value, np.float64),
-        np.full(5, value, np.float16),
-        whole[:, ::2],
-        np.full((), value, np.int64),
-    ]
-
-
-def check_all_equal(arrays, value):
-    for array in arrays:
-        equal(array, np.full(array.shape, value))
-
-
-def check_training(lock_step=False, average=False):
-    """Check that all workers start with the master's values and end with all deltas.
-
-    To average, each delta is as many times larger as there are workers, so the result is the same.
-    """
-    arrays = arrays_of_every_kind(mv.worker_id() + 10)
-    if average:
-        arrays = [array for array in arrays if array.dtype.kind == "f"]
-    sync = ParamSync(arrays, average=average)
-    check_all_equal(arrays, 10)
-    for step in range(1, ROUNDS + 1):
-        for array in arrays:
-            array += (mv.worker_id() + 1) * (mv.num_workers() if average else 1)
-        sync.sync()
-        if lock_step:
-            check_all_equal(arrays, 10 + sum_of_deltas(step))
-    mv.barrier()
-    check_all_equal([table.get(sync=True) for table in sync.tables], 10 + sum_of_deltas(ROUNDS))
-    if not lock_step:
-        sync.sync()
-        check_all_equal(arrays, 10 + sum_of_deltas(ROUNDS))
-
-
-@case()
-def workers_start_from_the_master_and_receive_all_deltas():
-    check_training()
-
-
-@case(sync=True)
-def sync_mode_has_all_deltas_after_every_round():
-    check_training(lock_step=True)
-
-
-@case(staleness=2)
-def bounded_staleness_loses_no_delta():
-    check_training()
-
-
-@case()
-def average_adds_every_delta_divided_by_the_workers():
-    check_training(average=True)
-
-
-@case(staleness=2)
-def average_with_bounded_staleness():
-    check_training(average=True)
-
-
 @case(sync=True)
 def average_of_random_deltas_matches_a_model_bitwise():
-    check_training(lock_step=True, average=True)
     workers = mv.num_workers()
     rng = np.random.default_rng(SEED)  # the same on every rank
     for dtype, size in (("float32", 70_001), ("float64", 40_000), ("float32", 1)):
@@ -106,26 +33,6 @@ def average_of_random_deltas_matches_a_model_bitwise():
             array += deltas[mv.worker_id()]
             sync.sync()
             same_bits(array, model)
-
-
-@case(sync=True)
-def integers_are_those_of_the_master_where_others_are_averaged():
-    me, workers = mv.worker_id(), mv.num_workers()
-    for overlap in (False, True):
-        weights = np.zeros(3)
-        steps, counts = np.zeros((2, 2), np.int64).T, np.zeros(5, np.int32)
-        sync = ParamSync([steps, weights, counts], average=True, overlap=overlap)
-        for _ in range(3):
-            weights += workers * (me + 1)
-            steps += me + 1
-            counts += 2 * me + 1
-            sync.sync()
-        sync.wait()
-        sync.sync()
-        sync.wait()
-        equal(weights, np.full(3, 3 * workers * (workers + 1) / 2))
-        equal(steps, np.full((2, 2), 3))
-        equal(counts, np.full(5, 3))
 
 
 @case()
@@ -152,62 +59,6 @@ def average_of_a_loaded_table_is_that_of_this_job():
             mv.barrier()
     if worker.RANK == 0:
         shutil.rmtree(folder)
-
-
-def check_errors_of_wrong_arrays(arrays, error, *texts):
-    """Check that rank 0 gets `error` and the others a MismatchError, and that all can continue."""
-    if mv.size() == 1:
-        return
-    right = [np.zeros(2), np.zeros(3)]
-    if mv.rank() == 0:
-        raises(error, lambda: ParamSync(arrays), *texts)
-    else:
-        raises(mv.errors.MismatchError, lambda: ParamSync(right))
-    weights = np.zeros(3)
-    sync = ParamSync([weights])
-    weights += 1
-    sync.sync()
-    mv.barrier()
-    sync.sync()
-    equal(weights, np.full(3, mv.size()))
-
-
-@case()
-def other_arrays_on_one_rank():
-    mismatch = mv.errors.MismatchError
-    check_errors_of_wrong_arrays([], ValueError, "expected parameters")
-    # As many elements in other sizes, and another dtype.
-    check_errors_of_wrong_arrays([np.zeros(3), np.zeros(2)], mismatch, "layout")
-    check_errors_of_wrong_arrays([np.zeros(2), np.zeros(3, np.float32)], mismatch, "float")
-
-
-@case()
-def another_average_on_one_rank():
-    if mv.size() == 1:
-        return
-    different = mv.rank() == 0
-    raises(
-        mv.errors.MismatchError,
-        lambda: ParamSync([np.zeros(3)], average=different),
-        "updater add",
-        "updater sgd (learning_rate",
-    )
-    check_training(average=True)
-
-
-@case()
-def server_only_rank_keeps_the_table():
-    if mv.size() == 1:
-        return
-    mv.shutdown()
-    open_session(role="server" if worker.RANK == 0 else "all")
-    weights = np.full(3, worker.RANK, np.float64)
-    sync = ParamSync([weights])
-    if worker.RANK == 0:
-        raises(mv.errors.StateError, sync.sync)
-    else:
-        equal(weights, [1, 1, 1])  # the value of the first worker
-        sync.sync()
 
 
 def check_fragments(wire=None, overlap=False):

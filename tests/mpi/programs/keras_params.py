@@ -8,7 +8,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 import multiverso as mv  # noqa: E402
-from multiverso.keras_ext import KerasParamManager, MVCallback, shard  # noqa: E402
+from multiverso.keras_ext import MVCallback, shard  # noqa: E402
 from multiverso.keras_ext.layers import Embedding  # noqa: E402
 
 MODES = {"async": {}, "sync": {"sync": True}, "stale": {"staleness": 2}}
@@ -70,38 +70,6 @@ def report_fit(mode, name):
     worker.report(**{name: result})
 
 
-def report_statistics():
-    """Report a statistic that is averaged, taken from the master, or left to each worker."""
-    with mv.session():
-        me = mv.worker_id()
-        values = {}
-        for choice in ("average", "master", False):
-            values[str(choice)] = []
-            for average in (False, True):
-                model = make_model()
-                statistic = model.layers[1].moving_mean
-                statistic.assign(np.full(4, 100 + me))  # only the master's value is used
-                manager = KerasParamManager(model, choice, average=average)
-                statistic.assign(statistic + 6 * (me + 1))
-                manager.sync_all_param()
-                mv.barrier()
-                manager.sync_all_param()
-                mv.barrier()
-                values[str(choice)].append(keras.ops.convert_to_numpy(statistic).tolist())
-        worker.report(statistics=values)
-
-
-def report_average():
-    """Report a weight whose gradient is this worker's input, after a batch of averaged steps."""
-    with mv.session(sync=True):
-        dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
-        model = keras.Sequential([keras.layers.Input((1,)), dense])
-        model.compile(keras.optimizers.SGD(1.0), lambda _, outputs: keras.ops.mean(outputs))
-        x = np.full((2, 1), 1.0 + mv.worker_id(), np.float32)
-        model.fit(x, x, batch_size=2, verbose=0, callbacks=[MVCallback(model, average=True)])
-        worker.report(average=float(model.get_weights()[0].item()))
-
-
 def report_restored_weights():
     """Report whether a `fit` ignores weights that workers other than the master have set."""
     with mv.session():
@@ -142,7 +110,5 @@ for mode in MODES:
     report_fit(mode, mode)
     report_rows(mode)
 report_fit("sync", "sync again")
-report_statistics()
-report_average()
 report_restored_weights()
 report_errors()

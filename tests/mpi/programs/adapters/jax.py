@@ -41,3 +41,17 @@ class Model(ManagedModel):
 def values_of(params):
     leaves = jax.tree.leaves(params)
     return np.concatenate([np.asarray(leaf).astype(np.float64).ravel() for leaf in leaves])
+
+
+def descend(inputs, steps, rate, average):
+    sync = PytreeSync({"w": jnp.ones(2)}, average=average)
+    params = sync.params
+
+    @jax.jit
+    def step(params):
+        gradients = jax.grad(lambda params: (params["w"] * inputs).sum())(params)
+        return jax.tree.map(lambda weight, gradient: weight - rate * gradient, params, gradients)
+
+    for _ in range(steps):
+        params = sync.sync(step(params))
+    return params["w"]

@@ -12,7 +12,7 @@ if os.environ["KERAS_BACKEND"] == "jax":
 import keras
 from adapters.base import ManagedModel
 
-from multiverso.keras_ext import KerasParamManager
+from multiverso.keras_ext import KerasParamManager, MVCallback
 
 
 class ParameterModel(keras.Model):
@@ -64,3 +64,44 @@ class Model(ManagedModel):
 def values_of(model):
     arrays = [keras.ops.convert_to_numpy(keras.ops.cast(p, "float64")) for p in model.added_weights]
     return np.concatenate([array.ravel() for array in arrays])
+
+
+class StatisticModel(keras.Model):
+    def __init__(self, mean):
+        super().__init__()
+        self.add_weight(shape=(1,), name="trained")
+        options = {"shape": (1,), "trainable": False}
+        self.mean = self.add_weight(
+            initializer=keras.initializers.Constant(mean), name="mean", **options
+        )
+        self.count = self.add_weight(initializer="zeros", dtype="int32", name="count", **options)
+        self.built = True
+
+
+class Statistics(ManagedModel):
+    def __init__(self, mean):
+        self.model = StatisticModel(mean)
+
+    def attach(self, choice, average):
+        self.manager = KerasParamManager(self.model, choice, average=average)
+
+    def values(self):
+        arrays = map(keras.ops.convert_to_numpy, (self.model.mean, self.model.count))
+        return [array.item() for array in arrays]
+
+    def add(self, mean, count):
+        self.model.mean.assign_add([mean])
+        self.model.count.assign_add([count])
+
+
+Model.Statistics = Statistics
+
+
+def descend(inputs, steps, rate, average):
+    dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+    model = keras.Sequential([keras.layers.Input((2,)), dense])
+    model.compile(keras.optimizers.SGD(rate), lambda _, outputs: keras.ops.mean(outputs))
+    x = np.full((steps, 2), inputs, np.float32)
+    callback = MVCallback(model, freq=2, average=average)
+    model.fit(x, x, batch_size=1, verbose=0, callbacks=[callback])
+    return model.get_weights()[0].ravel()

@@ -8,7 +8,7 @@ import numpy as np
 from adapters.base import ManagedModel
 
 sys.path.append(str(Path(__file__).parents[4] / "examples" / "common"))
-from theano_backend import theano  # noqa: E402
+from theano_backend import T, theano  # noqa: E402
 
 from multiverso.theano_ext.param_manager import MVModelParamManager  # noqa: E402
 
@@ -44,3 +44,15 @@ class Model(ManagedModel):
 
 def values_of(variables):
     return np.concatenate([np.ravel(variable.get_value()) for variable in variables])
+
+
+def descend(inputs, steps, rate, average):
+    weights = theano.shared(np.ones(2))
+    x = T.scalar("x", dtype="float64")
+    gradient = theano.grad(T.sum(weights * x), weights)
+    train = theano.function([x], updates=[(weights, weights - rate * gradient)])
+    manager = Manager([weights], average=average)
+    for _ in range(steps):
+        train(inputs)
+        manager.sync_all_param()
+    return weights.get_value()
