@@ -135,6 +135,8 @@ class FollowedView:
         self._application: Thread | None = None  # which changes the tables
         self._fault: BaseException | None = None  # of that thread
         self._tables: dict[str, Any] = {}
+        #: Those that have gone in the last `wait`. A later table of the same name tells their keys.
+        self._gone: dict[str, Any] = {}
         self._version = self._step = 0
         self._files: list[str] = []  # of that version
         #: Whether the last `wait` has failed after a part of its changes.
@@ -278,7 +280,7 @@ class FollowedView:
         """Release the memory. No other method may be called afterwards."""
         self._is_closed = True
         with self.lock:
-            self._tables = {}
+            self._tables = self._gone = {}
 
     def __enter__(self) -> FollowedView:
         return self
@@ -371,14 +373,17 @@ class FollowedView:
                 if not self._is_between:
                     for table in self._tables.values():
                         table._begin()
+                    self._gone = {}
                 self._is_between = True
+                formers = self._gone | self._tables
                 for key, change in changes.items():
-                    if (former := self._tables.get(key)) not in (None, tables[key]):
+                    if (former := formers.get(key)) not in (None, tables[key]):
                         tables[key]._follow(former)
                     tables[key]._apply(change)
             except BaseException as error:
                 self._fault = error
                 return
+            self._gone = {key: table for key, table in formers.items() if key not in tables}
             self._tables = tables
             self._version, self._step = entry["version"], entry["step"]
             self._files = entry["files"]
