@@ -51,6 +51,18 @@ class TestFailures(JobTestCase):
                     failures += 1
         return failures
 
+    def test_freeing_a_table_does_not_fail_the_publication_before(self):
+        with mv.session(name="job"):
+            kept = mv.ArrayTable(10, name="kept")
+            for step in range(20):
+                other = mv.ArrayTable(100_000, name=f"other {step}")
+                kept.add(np.ones(10))
+                mv.publish(step, to=self.folder)
+                del other
+                mv.publish(step, to=self.folder)
+        with mv.follow(self.folder) as view:
+            self.check(view, "kept", [20] * 10)
+
     def test_files_of_killed_jobs_expire(self):
         with mv.session(name="job"):
             table = mv.ArrayTable(100, name="w")

@@ -163,7 +163,8 @@ class TestRandomChains(FolderTestCase):
                         self.fails = fails and not is_last
                         if is_last or rng.random() < 0.7:
                             dtype = (None, "bfloat16")[rng.integers(2)]
-                            followed.publish(step, state, dtype, full_every)
+                            for _ in range(1 + self.fails):  # again before a failure is known
+                                followed.publish(step, state, dtype, full_every)
                             if is_last or rng.random() < 0.2:
                                 followed.views.append(mv.follow(followed.path, timeout=60))
                             while fails and is_last and followed.views[-1].step != step:
@@ -219,7 +220,7 @@ class TestRandomChains(FolderTestCase):
             mock.patch.object(_folder.LocalFolder, "write", failing_write),
             mock.patch.object(_folder.LocalFolder, "remove", failing_remove),
         ):
-            folders = self.run_jobs(7, fails=True)
+            folders = self.run_jobs(8, fails=True)
         self.check_all(folders)
         self.assertGreater(sum(followed.failures for followed in folders), 2)
         names = [name for name in names if name[1] != "latest.json"]
