@@ -42,6 +42,12 @@ CORE_FILES = {
     *("test_nodes.py", "test_param_sync.py", "test_semantics.py"),
 }
 
+#: The backend of Keras on which `make test-all` runs what does not depend on the backend.
+USUAL_BACKEND = "tensorflow"
+BACKEND = os.environ.get("KERAS_BACKEND", USUAL_BACKEND)
+#: The files that it runs on every backend, or on the one that they are about.
+BACKEND_FILES = {"test_adapter_flags.py", "test_keras.py", f"test_keras_{BACKEND}.py"}
+
 #: The files that take longest for their number of tests.
 LONG_FILES = {
     *("test_docs.py", "test_install.py", "test_lasagne_example.py", "test_learn.py"),
@@ -66,6 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         needs_open_mpi = params.get("job") == THREE_NODES and not item.get_closest_marker("one_mpi")
         if item.get_closest_marker("slow") and HAS_OPEN_MPI != needs_open_mpi:
+            item.add_marker("release")
+        is_repeated = item.get_closest_marker("keras_backend") and BACKEND != USUAL_BACKEND
+        if is_repeated and item.path.name not in BACKEND_FILES:
             item.add_marker("release")
 
     def position(item: pytest.Item) -> tuple[bool, bool]:
