@@ -96,7 +96,7 @@ class CaseJobs:
         # A job runs all cases of a program, one after the other, beside the jobs of other tests.
         parameters.setdefault("timeout", 2 * launch.JOB_TIMEOUT)
         if self._selected:
-            parameters["MULTIVERSO_TEST_CASES"] = " ".join(self._selected)
+            parameters["MULTIVERSO_TEST_CASES"] = "\n".join(self._selected)
         return launch.run(self.program.__file__, *arguments, **parameters)
 
     def _marks(self, job: str) -> list[pytest.MarkDecorator]:

@@ -139,6 +139,13 @@ class Result:
             for text in texts:
                 assert text in message, message
 
+    def check_cases(self) -> None:
+        """Raise AssertionError unless all cases of the job went well on all ranks."""
+        names = {name for report in self.check().reports.values() for name in report["outcomes"]}
+        assert names, self.output
+        for name in names:
+            self.check_case(name, len(self.reports))
+
     def check_case(self, name: str, np: int) -> None:
         """Raise AssertionError if a case that `programs/cases.py` ran failed on any rank."""
         failed = []

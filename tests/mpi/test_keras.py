@@ -47,17 +47,6 @@ class TestModels(unittest.TestCase):
                     losses = result["history"]["loss"]
                     self.assertLess(losses[-1], losses[0])
 
-    def test_rows_get_the_gradients_of_all_workers(self):
-        times = [3 * RANKS, 2 * RANKS, *[1] * RANKS] + [0] * (18 - RANKS)
-        times[10 : 10 + RANKS] = [1] * RANKS
-        times[19:] = [RANKS]
-        # A batch of two samples divides its gradients by two, and there are three epochs.
-        expected = [[-1.5 * count] * 2 for count in times]
-        for reports in self.on_each_backend():
-            for mode in ("async", "stale", "sync"):
-                for report in reports.values():
-                    self.assertEqual(report[f"{mode} rows"], expected)
-
     def test_sync_fits_are_bitwise_identical(self):
         for reports in self.on_each_backend():
             for report in reports.values():

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from requirements import THEANOS, needs
 
@@ -76,24 +75,6 @@ class TestTraining(LogisticRegressionTestCase):
         home.mkdir()
         self.result(EXAMPLE, "--epochs", "1", ranks=2, HOME=str(home))
         self.assertEqual(list(home.rglob("*")), [])
-
-    @pytest.mark.release
-    def test_reads_a_copy_of_mnist(self):
-        rng = np.random.default_rng(0)
-        centers = rng.normal(size=(10, 28, 28))
-
-        def images(count):
-            labels = rng.integers(0, 10, count).astype(np.uint8)
-            pixels = 128 + 20 * centers[labels] + 60 * rng.normal(size=(count, 28, 28))
-            return pixels.clip(0, 255).astype(np.uint8), labels
-
-        x_train, y_train = images(1200)
-        x_test, y_test = images(500)
-        path = self.folder / "mnist.npz"
-        np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-        options = ("--data", str(path), "--epochs", "5")
-        result = self.result(EXAMPLE, *options, ranks=3)
-        self.assert_as_good(result, self.plain(*options))
 
 
 class TestWrongUse(LogisticRegressionTestCase):

@@ -5,22 +5,25 @@ value)`` makes a model of that framework whose parameters all equal `value`. `DT
 that its adapter supports, `attach` attaches the adapter, `add` changes the parameters locally, and
 `saved_and_loaded` returns the values after saving the model to a folder and loading it again.
 ``descend(inputs, steps, rate, average)`` returns two weights that begin with ones, after steps of a
-training with the adapter in which their gradients are `inputs`.
+training with the adapter in which their gradients are `inputs`. ``train_rows(table, batches)``
+steps with a gradient of ones for each id of each batch, where the adapter has a layer for rows.
 """
 
 import importlib
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import worker
 from cases import equal, open_session, raises, run_all
 
 import multiverso as mv
+from multiverso._native import library
 from multiverso.api import current_session
 
-Model = descend = None  # those of the framework under test
+Model = descend = train_rows = None  # those of the framework under test
 
 ROUNDS = 3
 #: The first tensor is large enough for parts on several nodes.
@@ -174,6 +177,17 @@ def gradients_of_all_workers_are_steps():
         equal(weights, [1 - 4 * 0.5 * (workers + 1) / 2 * (1 if average else workers)] * 2)
 
 
+def rows_get_the_gradients_of_all_workers():
+    if train_rows is None:
+        return
+    me, workers = mv.worker_id(), mv.num_workers()
+    table = mv.MatrixTableHandler(20, 3, updater="sgd", learning_rate=1)
+    train_rows(table, [[10 + me, step, step] for step in range(4)])
+    mv.barrier()
+    times = np.repeat([2 * workers, 0, 4, 0], [4, 6, workers, 10 - workers])
+    equal(table.get(), -np.tile(times, (3, 1)).T)
+
+
 def statistics_follow_their_option():
     me, workers = mv.worker_id(), mv.num_workers()
     # "average" adds the mean of the deltas 6, 12, ... to the master's 100. Counts are not averaged;
@@ -190,6 +204,30 @@ def statistics_follow_their_option():
             statistics.add(6.0 * (me + 1), me + 1)
             statistics.sync()
             equal(statistics.values(), expected)
+
+
+def interrupted_sync_is_resumed():
+    for dtype in Model.DTYPES if Model.RESUMES else ():
+        model = Model(SHAPES, dtype, value=0)
+        model.attach()
+        model.add(1)
+        run = mock.patch.object(library.checked, "MV_ParamSyncRun", side_effect=KeyboardInterrupt)
+        with run:
+            raises(KeyboardInterrupt, model.sync)
+        mv.barrier()
+        for _ in range(2):
+            model.sync()
+            mv.barrier()
+        equal(model.values(), mv.num_workers())
+
+
+def calls_without_a_session():
+    model, other = (Model(SHAPES, "float32", value=0) for _ in range(2))
+    model.attach()
+    mv.shutdown()
+    for call in (model.sync, other.attach):
+        raises(mv.errors.StateError, call)
+    open_session()
 
 
 def model_is_saved_and_loaded():
@@ -212,6 +250,9 @@ FUNCTIONS = (
     another_average_on_one_rank,
     wrong_arguments_on_one_rank,
     server_only_rank_keeps_the_tables,
+    interrupted_sync_is_resumed,
+    rows_get_the_gradients_of_all_workers,
+    calls_without_a_session,
     model_is_saved_and_loaded,
 )
 
@@ -237,15 +278,17 @@ CASES |= {
         integers_are_those_of_the_master_where_others_are_averaged,
         no_parameters_on_one_rank,
         gradients_of_all_workers_are_steps,
+        rows_get_the_gradients_of_all_workers,
         statistics_follow_their_option,
     )
 }
 CASES |= {
     f"{case.__name__}, with bounded staleness": in_session(case, staleness=2)
-    for case in (each_dtype, average_of_the_workers)
+    for case in (each_dtype, average_of_the_workers, rows_get_the_gradients_of_all_workers)
 }
 
 if __name__ == "__main__":
     adapter = importlib.import_module(f"adapters.{sys.argv[1]}")
     Model, descend = adapter.Model, adapter.descend
+    train_rows = getattr(adapter, "train_rows", None)
     run_all(CASES)

@@ -34,8 +34,8 @@ SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "20261121"))
 #: Ranks and ranks per node, as in "3/2". If unset, the whole job is the only layout.
 LAYOUTS = os.environ.get("MULTIVERSO_TEST_LAYOUTS", "").split()
 
-#: The cases that a test selects; if unset, all cases run.
-SELECTED = os.environ.get("MULTIVERSO_TEST_CASES", "").split()
+#: The cases that a test selects, one a line; if unset, all cases run.
+SELECTED = os.environ.get("MULTIVERSO_TEST_CASES", "").splitlines()
 
 #: Seconds that a rank may wait for the ranks of a layout in which it takes no part.
 LAYOUT_TIMEOUT = 400.0

@@ -9,7 +9,6 @@ import numpy as np  # noqa: E402
 
 import multiverso as mv  # noqa: E402
 from multiverso.keras_ext import MVCallback, shard  # noqa: E402
-from multiverso.keras_ext.layers import Embedding  # noqa: E402
 
 MODES = {"async": {}, "sync": {"sync": True}, "stale": {"staleness": 2}}
 
@@ -91,24 +90,8 @@ def report_errors():
         worker.report_call(lambda: MVCallback(model, freq=0 if mv.rank() == 0 else 1), name="freq")
 
 
-def report_rows(mode):
-    """Report the rows of a table after a `fit` in which their gradients are all ones."""
-    with mv.session(**MODES[mode]):
-        table = mv.MatrixTableHandler(20, 2, updater="sgd", learning_rate=1.0)
-        layer = Embedding(table)
-        model = keras.Sequential([keras.layers.Input((2,), dtype="int32"), layer])
-        model.compile(keras.optimizers.SGD(1.0), lambda _, outputs: keras.ops.sum(outputs, (1, 2)))
-        me = mv.worker_id()
-        ids = np.array([[0, 0], [1, 2 + me], [0, 10 + me], [1, 19]], np.int32)
-        options = {"batch_size": 2, "epochs": 3, "verbose": 0}
-        model.fit(ids, ids, callbacks=[MVCallback(model)], **options)
-        mv.barrier()
-        worker.report(**{f"{mode} rows": table.get().tolist()})
-
-
 for mode in MODES:
     report_fit(mode, mode)
-    report_rows(mode)
 report_fit("sync", "sync again")
 report_restored_weights()
 report_errors()

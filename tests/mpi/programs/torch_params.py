@@ -12,35 +12,6 @@ CASES = {}
 case = registrar(CASES)
 
 
-def check_embedding():
-    """Train rows that workers share and rows of their own; check the sum of all gradients."""
-    me, workers = mv.worker_id(), mv.num_workers()
-    table = mv.MatrixTableHandler(20, 3, updater="sgd", learning_rate=1)
-    layer = Embedding(table)
-    for step in range(4):
-        ids = torch.tensor([10 + me, step, step] if me != 1 or step else [])  # once without ids
-        layer(ids.long()).sum().backward()
-        layer.step()
-    mv.barrier()
-    expected = np.zeros((20, 3))
-    for worker_id in range(workers):
-        for step in range(4):
-            if worker_id != 1 or step:
-                expected[10 + worker_id] -= 1
-                expected[step] -= 2
-    equal(table.get(), expected)
-
-
-@case()
-def embedding_rows_get_all_gradients():
-    check_embedding()
-
-
-@case(sync=True)
-def embedding_rows_get_all_gradients_in_rounds():
-    check_embedding()
-
-
 @case(sync=True)
 def a_worker_without_a_batch_only_makes_the_step():
     me, workers = mv.worker_id(), mv.num_workers()

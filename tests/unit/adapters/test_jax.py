@@ -199,6 +199,9 @@ class TestMemory(JaxTestCase):
             params = sync.sync(plus_one(params))
         for index, dtype in enumerate(dtypes):
             self.assertEqual(params[index].dtype.name, dtype)
+            self.assertEqual(
+                params[index].devices(), {jax.devices()[0]}
+            )  # a GPU, where JAX has one
             np.testing.assert_array_equal(np.asarray(params[index], np.float32), index + 6)
 
     def test_detects_copies_that_the_compiler_optimized_away(self):

@@ -121,7 +121,9 @@ class TestLookup(SessionTestCase):
             ids = np.zeros(shape, np.int32)
             expected = np.broadcast_to(START[0], (*shape, COLUMNS))
             for look_up in (lookup, jax.jit(lookup, static_argnums=0)):
-                np.testing.assert_array_equal(look_up(table, ids), expected)
+                rows = look_up(table, ids)
+                np.testing.assert_array_equal(rows, expected)
+                self.assertEqual(rows.devices(), {jax.devices()[0]})  # a GPU, where JAX has one
         np.testing.assert_array_equal(lookup(Embedding(table), 3), START[3])
         integers = mv.MatrixTableHandler(2, 2, dtype="int32")
         np.testing.assert_array_equal(lookup(integers, [1]), [[0, 0]])

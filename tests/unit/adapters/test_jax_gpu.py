@@ -21,10 +21,9 @@ if is_installed("jax"):
     import jax
     import jax.numpy as jnp
 
-    from multiverso.jax_ext import Embedding, PytreeSync, lookup
+    from multiverso.jax_ext import PytreeSync
 
 ROWS, COLUMNS = 40, 4
-START = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype("float32")
 
 #: Ends with an address that is not of the CPU, if the default device decides where copies are.
 DEFAULT_DEVICES = """
@@ -79,54 +78,6 @@ GPU = "gpu"
 
 
 class TestPytreeSync(GpuTestCase):
-    def test_keeps_dtypes_and_devices(self):
-        names = ("float32", "float16", "bfloat16", "int32")
-        params = {name: jnp.ones((3, 2), name) for name in names}
-        params |= {"scalar": jnp.ones(()), "empty": jnp.zeros((0, 3))}
-        for options in ({}, {"overlap": True}):
-            sync = PytreeSync(params, **options)
-            current = sync.params
-            for _ in range(3):
-                for table in sync.tables:
-                    table.add(np.full(table.size, 2, table.dtype))
-                current = sync.sync(plus_one(current))
-                self.require_gpu(current)
-            current = sync.wait(current) if options else current
-            current = sync.sync_all(current)
-            current = sync.wait(current) if options else current
-            for name in names:
-                self.assertEqual(current[name].dtype.name, name)
-                np.testing.assert_array_equal(np.asarray(current[name], np.float32), 10)
-            self.assertEqual(float(current["scalar"]), 10)
-            self.require_gpu(current)
-
-    def test_trains_as_on_the_cpu(self):
-        results = []
-        for device in (jax.devices("cpu")[0], jax.devices()[0]):
-            for options in ({}, {"average": True}, {"overlap": True}):
-                with jax.default_device(device):
-                    params = {"w": jnp.linspace(-1, 1, 12).reshape(4, 3), "b": jnp.zeros(3)}
-                    x = jnp.linspace(0, 2, 20).reshape(5, 4)
-
-                    @jax.jit
-                    def step(params, x=x):
-                        def loss(params):
-                            return jnp.tanh(x @ params["w"] + params["b"]).sum()
-
-                        gradients = jax.grad(loss)(params)
-                        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
-
-                    sync = PytreeSync(params, **options)
-                    params = sync.params
-                    for _ in range(5):
-                        params = sync.sync(step(params))
-                    if options.get("overlap"):
-                        params = sync.wait(params)
-                    results.append(jax.tree.map(np.asarray, params))
-        for on_cpu, on_gpu in zip(results[:3], results[3:], strict=True):
-            for name, expected in on_cpu.items():
-                np.testing.assert_allclose(on_gpu[name], expected, rtol=1e-4, atol=1e-5)
-
     def test_syncs_leaves_of_both_devices(self):
         near = jax.device_put(jnp.ones(5), jax.devices("cpu")[0])
         sync = PytreeSync({"cpu": near, "gpu": jnp.ones(5)})
@@ -136,30 +87,6 @@ class TestPytreeSync(GpuTestCase):
             self.assertEqual(params["cpu"].devices(), near.devices())
             self.require_gpu(params["gpu"])
             np.testing.assert_array_equal(sync.tables[0].get(), turn)
-
-
-class TestEmbedding(GpuTestCase):
-    def test_steps_with_embeddings_sync(self):
-        table = mv.MatrixTableHandler(ROWS, COLUMNS, START, updater="sgd", learning_rate=1.0)
-        embedding = Embedding(table)
-        self.require_gpu(jax.jit(jax.vmap(lambda ids: lookup(table, ids)))(jnp.ones((2, 2), int)))
-        sync = PytreeSync({"rows": embedding, "w": jnp.ones(COLUMNS, jnp.bfloat16)})
-
-        @jax.jit
-        def step(params, ids):
-            def loss(params):
-                return (lookup(params["rows"], ids) * params["w"].astype("float32")).sum()
-
-            gradients = jax.grad(loss)(params)
-            return jax.tree.map(lambda p, g: p - g.astype(p.dtype), params, gradients)
-
-        params = sync.params
-        for _ in range(3):
-            params = sync.sync(step(params, jnp.array([1, 1, 2])))
-            embedding.step()
-        self.assertEqual(params["w"].dtype, jnp.bfloat16)
-        self.assertFalse(np.array_equal(embedding.table.get([1]), START[[1]]))
-        np.testing.assert_array_equal(embedding.table.get([3]), START[[3]])
 
 
 class TestTables(GpuTestCase):

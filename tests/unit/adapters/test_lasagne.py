@@ -1,6 +1,5 @@
 """LasagneParamManager on one rank: networks, rejected arguments, deprecated names."""
 
-import importlib
 import os
 import sys
 import unittest
@@ -66,14 +65,6 @@ class TestNetworks(LasagneTestCase):
         network = layers.ConcatLayer([dense(1, "float64"), dense(2, "float32")])
         manager = LasagneParamManager(network)
         self.assertEqual([str(table.dtype) for table in manager.tables], ["float64", "float32"])
-
-    def test_next_sync_resumes_an_interrupted_one(self):
-        network = dense(0)
-        manager = LasagneParamManager(network)
-        network.b.set_value(np.ones(2, np.float32))
-        self.interrupt(manager.sync_all_param)
-        manager.sync_all_param()
-        np.testing.assert_array_equal(manager.tables[0].get(), [0] * 6 + [1] * 2)
 
     def test_names_parameters_that_are_new_or_missing(self):
         def add_parameter(network):
@@ -171,13 +162,6 @@ class TestRejectedArguments(LasagneTestCase):
                     LasagneParamManager(network, **dict(*options))
                 mv.barrier()
 
-    def test_requires_a_session(self):
-        manager = LasagneParamManager(dense())
-        mv.shutdown()
-        for call in (lambda: LasagneParamManager(dense()), manager.sync_all_param):
-            with self.assertRaises(mv.errors.StateError):
-                call()
-
 
 class TestDeprecatedNames(LasagneTestCase):
     def test_deprecated_names_work_and_warn(self):
@@ -211,11 +195,6 @@ class TestDeprecatedNames(LasagneTestCase):
         with self.assertWarns(DeprecationWarning), self.assertRaisesRegex(TypeError, words):
             MVNetParamManager(dense(), mv.is_master_worker)
         mv.barrier()
-
-    def test_former_module_has_the_same_names(self):
-        former = importlib.import_module("multiverso.theano_ext.lasagne_ext.param_manager")
-        self.assertIs(former.LasagneParamManager, LasagneParamManager)
-        self.assertIs(former.MVNetParamManager, MVNetParamManager)
 
 
 class TestOldNames(unittest.TestCase):

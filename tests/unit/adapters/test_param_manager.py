@@ -3,7 +3,6 @@
 import numpy as np
 from sessions import SessionTestCase
 
-import multiverso as mv
 from multiverso.theano_ext.param_manager import MVModelParamManager
 
 
@@ -49,23 +48,11 @@ class TestManagers(SessionTestCase):
         np.testing.assert_array_equal(manager.model[0], [2, 2, 2])
         np.testing.assert_array_equal(start, [1, 1, 1])
 
-    def test_rejects_a_model_without_parameters(self):
-        with self.assertRaisesRegex(ValueError, "list: expected parameters"):
-            Manager([])
-        mv.barrier()
-
     def test_rejects_a_changed_shape(self):
         manager = Manager([np.ones(3)])
         manager.model[0] = np.ones(4)
         with self.assertRaisesRegex(ValueError, r"shapes \[\(3,\)\], received \[\(4,\)\]"):
             manager.sync_all_param()
-
-    def test_next_sync_resumes_an_interrupted_one(self):
-        manager = Manager([np.zeros(3)])
-        manager.model[0] += 1
-        self.interrupt(manager.sync_all_param)
-        manager.sync_all_param()
-        np.testing.assert_array_equal(manager._sync.tables[0].get(), [1, 1, 1])
 
     def test_both_methods_must_be_implemented(self):
         with self.assertRaisesRegex(TypeError, "abstract"):

@@ -189,18 +189,6 @@ class TestSync(TheanoTestCase):
         variable.mv_sync()
         self.assertLess(tracemalloc.get_traced_memory()[1], 100_000)
 
-    def test_next_sync_resumes_an_interrupted_one(self):
-        for dtype in (np.float32, np.float16):
-            variable = mv_shared(np.ones(3, dtype), name="W")
-            variable.set_value(np.full(3, 5, dtype))
-            self.interrupt(variable.mv_sync)
-            for _ in range(2):
-                variable.mv_sync()
-                self.assert_value(variable, np.full(3, 5))
-            variable.set_value(np.full(3, 2, dtype))
-            variable.mv_sync()
-            self.assert_value(variable, np.full(3, 2))
-
 
 class TestRejectedArguments(TheanoTestCase):
     def check(self, error, text, value):

@@ -10,6 +10,8 @@ class ManagedModel:
     WRONG = ({"average": 1},)
     #: Whether one adapter synchronizes all tensors. Otherwise there may be none.
     IS_ONE = True
+    #: Whether a sync of the same values resumes an interrupted one.
+    RESUMES = True
     #: A model with a mean and a count that no gradient changes, where the adapter has an option
     #: for them: ``attach(choice, average)``.
     Statistics = None

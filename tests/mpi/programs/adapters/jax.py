@@ -1,17 +1,28 @@
-"""A pytree of JAX, synchronized by PytreeSync, for adapter_suite.py."""
+"""A pytree of JAX, synchronized by PytreeSync, for adapter_suite.py.
 
+With MULTIVERSO_TEST_DEVICE its arrays are on a GPU, which is JAX's default device then.
+"""
+
+import os
 import pickle
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from adapters.base import ManagedModel
+import multiverso as mv
 
-from multiverso.jax_ext import PytreeSync
+if os.environ.get("MULTIVERSO_TEST_DEVICE", "cpu") != "cpu":
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # The ranks share the GPU.
+    mv.assign_device()
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from adapters.base import ManagedModel  # noqa: E402
+
+from multiverso.jax_ext import Embedding, PytreeSync, lookup  # noqa: E402
 
 
 class Model(ManagedModel):
     DTYPES = ("float32", "float64", "float16", "bfloat16")
+    RESUMES = False  # The arrays of a program have not changed; tests/unit/adapters/test_jax.py.
 
     def __init__(self, shapes, dtype, value):
         jax.config.update("jax_enable_x64", dtype == "float64")
@@ -40,6 +51,7 @@ class Model(ManagedModel):
 
 def values_of(params):
     leaves = jax.tree.leaves(params)
+    assert all(leaf.devices() == {jax.devices()[0]} for leaf in leaves)
     return np.concatenate([np.asarray(leaf).astype(np.float64).ravel() for leaf in leaves])
 
 
@@ -55,3 +67,11 @@ def descend(inputs, steps, rate, average):
     for _ in range(steps):
         params = sync.sync(step(params))
     return params["w"]
+
+
+def train_rows(table, batches):
+    embedding = Embedding(table)
+    gradient = jax.jit(jax.grad(lambda rows, ids: lookup(rows, ids).sum()))
+    for ids in batches:
+        gradient(embedding, jnp.array(ids))
+        embedding.step()

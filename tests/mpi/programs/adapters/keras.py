@@ -13,6 +13,7 @@ import keras
 from adapters.base import ManagedModel
 
 from multiverso.keras_ext import KerasParamManager, MVCallback
+from multiverso.keras_ext.layers import Embedding
 
 
 class ParameterModel(keras.Model):
@@ -105,3 +106,11 @@ def descend(inputs, steps, rate, average):
     callback = MVCallback(model, freq=2, average=average)
     model.fit(x, x, batch_size=1, verbose=0, callbacks=[callback])
     return model.get_weights()[0].ravel()
+
+
+def train_rows(table, batches):
+    width = len(batches[0])
+    model = keras.Sequential([keras.layers.Input((width,), dtype="int32"), Embedding(table)])
+    model.compile(keras.optimizers.SGD(0.0), lambda _, outputs: keras.ops.sum(outputs, (1, 2)))
+    ids = np.array(batches, np.int32)
+    model.fit(ids, ids, batch_size=1, shuffle=False, verbose=0, callbacks=[MVCallback(model)])
