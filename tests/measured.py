@@ -1,7 +1,8 @@
 """Runs a command and writes its seconds and processor seconds to a file, for `summary.py`.
 
-The Makefile runs ``measured.py FOLDER STEP COMMAND ...``. The file has a line per step: the
-seconds, the processor seconds of the command and of all its descendants, and the step's name.
+The Makefile runs ``measured.py FOLDER TARGET COMMAND ...``; the command may begin with variables of
+its environment. The file has a line per command: the seconds, the processor seconds of the command
+and of all its descendants, the target and the command.
 """
 
 import os
@@ -12,12 +13,13 @@ import time
 from pathlib import Path
 
 
-def main(folder: str, step: str, *command: str) -> int:
+def main(folder: str, target: str, *command: str) -> int:
     """Return the exit code of the command, 128 and the number of a signal that ended it."""
     start = time.monotonic()
-    status = subprocess.run(command, check=False).returncode
+    status = subprocess.run(["env", *command], check=False).returncode
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    line = f"{time.monotonic() - start:.1f} {usage.ru_utime + usage.ru_stime:.1f} {step}\n"
+    line = f"{time.monotonic() - start:.1f} {usage.ru_utime + usage.ru_stime:.1f} {target}: "
+    line += " ".join(command)[:200].replace("\n", " ") + "\n"
     os.makedirs(folder, exist_ok=True)
     # A short line is written at once, so steps that run beside each other do not mix theirs.
     with Path(folder, "steps.txt").open("a", encoding="utf-8") as file:

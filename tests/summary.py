@@ -4,7 +4,7 @@ Beside the seconds of each part it prints the processor seconds, those of proces
 started included: what waits has few of them. Then it lists the slowest files, and the steps of the
 Makefile (`measured.py`), which also have the time in which nothing is tested.
 
-The Makefile runs ``summary.py TARGET FOLDER`` at the end of ``make test``, ``make test-all`` and
+The Makefile runs ``summary.py TARGET FOLDER PARTS`` at the end of ``make test``, ``make test-all`` and
 ``make test-release``.
 """
 
@@ -111,10 +111,10 @@ def _print_times(title, times):
         print(f"{name:<64}{each['seconds']:>10.0f}{each['processor']:>10.0f}")
 
 
-def main(target, folder):
-    """Print the table of the runs whose results are in the folder."""
+def main(target, folder, *parts):
+    """Print the table of the runs of these parts, whose results are in the folder."""
     rows, reasons, files = read(Path(folder))
-    if ("", "tests/cpp") not in rows:
+    if "test-cpp" in parts and ("", "tests/cpp") not in rows:
         rows["", "tests/cpp"]["skipped"] = reasons[NO_GTEST] = count_cpp_tests()
     columns = ("passed", "failed", "skipped", "seconds", "processor")
     print(f"\n{'tests':<18}{'run':<16}" + "".join(f"{name:>10}" for name in columns))
