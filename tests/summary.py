@@ -4,8 +4,8 @@ Beside the seconds of each part it prints the processor seconds, those of proces
 started included: what waits has few of them. Then it lists the slowest files, and the steps of the
 Makefile (`measured.py`), which also have the time in which nothing is tested.
 
-The Makefile runs ``summary.py TARGET FOLDER PARTS`` at the end of ``make test``, ``make test-all`` and
-``make test-release``.
+The Makefile runs ``summary.py TARGET FOLDER PARTS`` at the end of ``make test``, ``make test-all``
+and ``make test-release``.
 """
 
 import re
