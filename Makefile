@@ -70,7 +70,7 @@ endif
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-release test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
-        test-posix test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
+        test-posix test-asan test-tsan fuzz simulate docs lint bench wheels sdist compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
@@ -83,6 +83,7 @@ help:
 	@echo 'make test-unit the Python tests that need no MPI'
 	@echo 'make test-asan, make test-tsan, make fuzz'
 	@echo '               the C++ tests with sanitizers; FUZZ_RUNS=$(FUZZ_RUNS) mutated inputs'
+	@echo 'make simulate  simulated jobs for SECONDS=$(SECONDS), with kills and suspensions'
 	@echo 'make test-posix  the C++ tests of the files for macOS'
 	@echo 'make docs      the documentation as a site, in build/docs'
 	@echo 'make lint      ruff, mypy and clang-format'
@@ -186,6 +187,15 @@ test-asan test-tsan fuzz: $(MPICH)/.created
 	$(call run,$(MPICH),cmake --preset $(PRESET) $(OPTIONS))
 	$(call run,$(MPICH),cmake --build --preset $(PRESET))
 	$(call run,$(MPICH),ctest --preset $(PRESET))
+
+# All ranks of a job run in one process, under a virtual clock (tests/sim): first the known seeds, then
+# new ones for SECONDS. A seed that fails prints the command that repeats it.
+SECONDS ?= 120
+simulate: $(MPICH)/.created
+	$(call run,$(MPICH),cmake --preset simulation)
+	$(call run,$(MPICH),cmake --build --preset simulation)
+	$(call run,$(MPICH),build/simulation/simulation known tests/sim)
+	$(call run,$(MPICH),build/simulation/simulation run $(shell date +%s)000 --seconds $(SECONDS))
 
 # --strict makes a warning of mkdocs an error; the tests then check the pages.
 docs: $(DOCS)/.installed
