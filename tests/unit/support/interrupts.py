@@ -40,6 +40,11 @@ SIZES = (40_000, 200 * 8, 67 * 8, 8)
 SPECIAL = ("__iter__", "__len__", "__contains__", "__enter__", "__exit__")
 
 
+def ends_with(code):
+    """Return whether the code ends a `with` block, where Python runs no signal handler."""
+    return code[:6] == bytes([dis.opmap["LOAD_CONST"], code[1]]) * 3
+
+
 class Interrupt:
     """Raises KeyboardInterrupt at the first place of its block that has not been `seen`."""
 
@@ -67,7 +72,7 @@ class Interrupt:
         if event == "call":
             frame.f_trace_opcodes = True
             return self.trace
-        is_place = event == "line"
+        is_place = event == "line" and not ends_with(code.co_code[frame.f_lasti :])
         if event == "opcode":
             is_place = self.last.get(frame) in CALLS
             self.last[frame] = code.co_code[frame.f_lasti]
