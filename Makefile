@@ -5,8 +5,9 @@ PYTHON ?= python3
 NP ?= 4
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # Test files that run at the same time: more than there are cores, because ranks often wait for each
-# other, and many tests wait for deadlines.
+# other. Files that wait for deadlines most of the time (tests/conftest.py) run beside them.
 TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,4)
+WAIT_JOBS ?= 4
 FUZZ_RUNS ?= 1000000
 ARCHS ?= x86_64 aarch64
 
@@ -47,12 +48,14 @@ in = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL PATH="$(CURDIR)/$(1)/bin:$$PATH" VI
 comma := ,
 define run
 @echo '$(2)'
-@$(call in,$(1)) $(2)
+@$(call timed,$(1)) $(2)
 endef
+# $(call timed,ENV) COMMAND runs a command, whose times are in the table at the end of the tests.
+timed = $(call in,$(1)) python tests/measured.py $(RESULTS) $@
 # $(call pytest,NAME,OPTIONS) is a test run whose results go to $(RESULTS)/NAME.xml. Tests of one file
 # share jobs, so one process runs them all. A process that ends because a test hangs is not replaced.
-pytest = python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder \
-         --max-worker-restart 0 --junit-xml $(RESULTS)/$(1).xml $(2)
+pytest = MULTIVERSO_TEST_SLOTS=$(TEST_JOBS) python -m pytest -n $(shell expr $(TEST_JOBS) + $(WAIT_JOBS)) \
+         --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --junit-xml $(RESULTS)/$(1).xml $(2)
 
 # An environment contains its absolute path, so a copy would run the code of the original.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
@@ -67,7 +70,7 @@ endif
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-release test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
-        test-posix test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
+        test-posix test-asan test-tsan fuzz simulate docs lint bench wheels sdist compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
@@ -80,6 +83,7 @@ help:
 	@echo 'make test-unit the Python tests that need no MPI'
 	@echo 'make test-asan, make test-tsan, make fuzz'
 	@echo '               the C++ tests with sanitizers; FUZZ_RUNS=$(FUZZ_RUNS) mutated inputs'
+	@echo 'make simulate  simulated jobs for SECONDS=$(SECONDS), with kills and suspensions'
 	@echo 'make test-posix  the C++ tests of the files for macOS'
 	@echo 'make docs      the documentation as a site, in build/docs'
 	@echo 'make lint      ruff, mypy and clang-format'
@@ -101,17 +105,27 @@ demo: compiler $(MPICH)/.created
 
 # ---- Tests -----------------------------------------------------------------------------------------
 
+SIMULATE := $(if $(wildcard tests/sim),simulate)
 test: PARTS := test-cpp test-python
-test-all test-release: PARTS := test-cpp test-python docs test-slow test-openmpi test-frameworks
+test-all test-release: PARTS := test-cpp test-python test-slow docs test-openmpi test-frameworks $(SIMULATE)
 test-release: PARTS += test-posix test-asan test-tsan fuzz
-test-all test-release: BEGIN := $(MAKE) --no-print-directory --keep-going requirements &
+# With PARTS='docs test-openmpi' on the command line, only these parts run: CI runs some side by side.
+# These need the first environment only, so the others are installed meanwhile.
+FIRST := test-python test-slow
+test-all test-release: BEGIN = $(MAKE) --no-print-directory --keep-going requirements PARTS='$(PARTS)' &
 # CI waits for test-all, so it runs each test once, and not in each environment that has what it needs.
-test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or keras_backend or docs"'
+# Of the files about Keras, it runs those that are the same on each backend with PyTorch only. The suite
+# of all adapters has each backend.
+test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or docs"' \
+                       IN_TENSORFLOW='tests/unit/adapters/test_keras_tensorflow.py' SECONDS=120
+test-release: SELECTION := SECONDS=3600
 test test-all test-release:
 	@rm -rf $(RESULTS)
-	@$(BEGIN) $(MAKE) --no-print-directory test-cpp; status=$$?; wait; \
-	  $(MAKE) --no-print-directory --keep-going $(filter-out test-cpp,$(PARTS)) $(SELECTION) || status=$$?; \
-	  $(PYTHON) tests/summary.py $@ $(RESULTS); exit $$status
+	@$(BEGIN) status=0; run() { [ $$# = 0 ] || \
+	  $(MAKE) --no-print-directory --keep-going "$$@" $(SELECTION) || status=$$?; }; \
+	  run $(filter test-cpp,$(PARTS)); run $(filter $(FIRST),$(PARTS)); wait; \
+	  run $(filter-out test-cpp $(FIRST),$(PARTS)); \
+	  $(PYTHON) tests/summary.py $@ $(RESULTS) $(PARTS); exit $$status
 
 test-cpp test-posix test-asan test-tsan: export GTEST_OUTPUT = xml:$(CURDIR)/$(RESULTS)/$(@:test-%=%)/
 test-cpp: $(LIBRARY)
@@ -153,9 +167,11 @@ test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 # backends of Keras are collected for these, because the other files import more frameworks.
 KERAS_TESTS = $(shell grep -rl --include='test_*.py' keras_backend tests)
 test-frameworks: TEST_JOBS := 2
+test-frameworks: WAIT_JOBS := 1
+IN_TENSORFLOW = $(KERAS_TESTS)
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend $(AND)"))
-	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m "keras_backend $(AND)" $(KERAS_TESTS)))
+	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m "keras_backend $(AND)" $(IN_TENSORFLOW)))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-m "keras_backend $(AND)" $(KERAS_TESTS)))
 	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m "frameworks $(AND)" $(IN_JAX)))
 
@@ -171,6 +187,15 @@ test-asan test-tsan fuzz: $(MPICH)/.created
 	$(call run,$(MPICH),cmake --preset $(PRESET) $(OPTIONS))
 	$(call run,$(MPICH),cmake --build --preset $(PRESET))
 	$(call run,$(MPICH),ctest --preset $(PRESET))
+
+# All ranks of a job run in one process, under a virtual clock (tests/sim): first the known seeds, then
+# new ones for SECONDS. A seed that fails prints the command that repeats it.
+SECONDS ?= 120
+simulate: $(MPICH)/.created
+	$(call run,$(MPICH),cmake --preset simulation)
+	$(call run,$(MPICH),cmake --build --preset simulation)
+	$(call run,$(MPICH),build/simulation/simulation known tests/sim)
+	$(call run,$(MPICH),build/simulation/simulation run $(shell date +%s)000 --seconds $(SECONDS))
 
 # --strict makes a warning of mkdocs an error; the tests then check the pages.
 docs: $(DOCS)/.installed
@@ -230,11 +255,11 @@ $(LIBRARY): $(CORE) | compiler $(MPICH)/.created
 	@echo 'Compiling $@'
 	@mkdir -p $(BUILD) $(@D)
 	@$(call in,$(MPICH)) cmake --preset release > $(BUILD)/configure.log
-	@$(call in,$(MPICH)) cmake --build $(BUILD) --target multiverso
+	@$(call timed,$(MPICH)) cmake --build $(BUILD) --target multiverso
 	@cp $(BUILD)/$(@F) $@.new && mv -f $@.new $@
 
 $(FAILPOINTS) $(POSIX): $(BUILD)/lib%.so: $(LIBRARY)
-	@$(call in,$(MPICH)) cmake --build $(BUILD) --target $*
+	@$(call timed,$(MPICH)) cmake --build $(BUILD) --target $*
 	@touch $@
 
 INSTALL_HINT := Debian, Ubuntu: apt install g++ make python3-venv; Fedora: dnf install gcc-c++ make python3; \
@@ -278,7 +303,7 @@ $(JAX)/%: PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
 # With a path instead of a finder of imports, a start of Python takes 20 ms instead of 55, and the tests
 # start thousands.
 EDITABLE := --config-settings editable_mode=compat -e
-install = @$(call in,$(@D)) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
+install = @$(call timed,$(@D)) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
           python -m pip install -q --no-compile --no-build-isolation $(EDITABLE) '.[$(EXTRAS)]' $(PINS)
 
 # Python 3.10 has no tomllib.
@@ -286,14 +311,17 @@ TOML := __import__("tomllib" if sys.version_info >= (3, 11) else "pip._vendor.to
 
 # What an environment needs can be installed before the library has been compiled.
 OTHERS := $(OPENMPI) $(FRAMEWORKS) $(JAX)
-requirements: $(OTHERS:%=%/.requirements) $(DOCS)/.installed
+requirements: $(if $(filter docs,$(PARTS)),$(DOCS)/.installed) \
+              $(if $(filter test-openmpi,$(PARTS)),$(OPENMPI)/.requirements) \
+              $(if $(filter test-frameworks,$(PARTS)),$(FRAMEWORKS)/.requirements $(JAX)/.requirements)
+	@:
 $(MPICH)/.requirements $(OTHERS:%=%/.requirements): Makefile pyproject.toml | $$(@D)/.created
 	@echo 'Installing the requirements of multiverso[$(EXTRAS)] in $(@D)'
 	@$(call in,$(@D)) python -c 'import sys; \
 	  project = $(TOML).load(open("pyproject.toml", "rb"))["project"]; \
 	  extras = [project["optional-dependencies"][name] for name in sys.argv[1].split(",")]; \
 	  print(*sum(extras, project["dependencies"]), sep="\n")' '$(EXTRAS)' > $(@D)/requirements.txt
-	@$(call in,$(@D)) python -m pip install -q --no-compile --no-build-isolation \
+	@$(call timed,$(@D)) python -m pip install -q --no-compile --no-build-isolation \
 	  -r $(@D)/requirements.txt $(PINS)
 	@touch $@
 

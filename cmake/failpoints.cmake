@@ -22,7 +22,27 @@ endforeach()
 # linker could not replace it there.
 set_source_files_properties(${MULTIVERSO_FAILPOINT_SOURCES}
                             PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-add_library(failpoint_objects OBJECT EXCLUDE_FROM_ALL ${MULTIVERSO_FAILPOINT_SOURCES})
+# Here they can be compiled together, as the files of a folder are in the release build, since all of
+# this code comes first. That takes half the time; optimizing less, another fifth.
+set(MULTIVERSO_FAILPOINT_UNITS)
+foreach(source ${MULTIVERSO_FAILPOINT_SOURCES})
+  get_filename_component(folder ${source} DIRECTORY)
+  get_filename_component(folder ${folder} NAME)
+  list(APPEND MULTIVERSO_FAILPOINT_UNITS ${folder})
+  string(APPEND MULTIVERSO_FAILPOINTS_OF_${folder} "#include \"${source}\"\n")
+endforeach()
+list(REMOVE_DUPLICATES MULTIVERSO_FAILPOINT_UNITS)
+set(MULTIVERSO_FAILPOINT_FILES)
+foreach(folder ${MULTIVERSO_FAILPOINT_UNITS})
+  set(unit ${CMAKE_CURRENT_BINARY_DIR}/failpoints/${folder}.cc)
+  file(GENERATE OUTPUT ${unit} CONTENT "${MULTIVERSO_FAILPOINTS_OF_${folder}}")
+  list(APPEND MULTIVERSO_FAILPOINT_FILES ${unit})
+endforeach()
+add_library(failpoint_objects OBJECT EXCLUDE_FROM_ALL ${MULTIVERSO_FAILPOINT_FILES})
+set_target_properties(failpoint_objects PROPERTIES UNITY_BUILD OFF)
+if(NOT MSVC)
+  target_compile_options(failpoint_objects PRIVATE $<$<CONFIG:Release>:-O1>)
+endif()
 set_target_properties(failpoint_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(failpoint_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src
                                                       ${CMAKE_CURRENT_SOURCE_DIR}/src/include)

@@ -12,18 +12,19 @@ from types import ModuleType
 
 import pytest
 
+import drawing
 import launch
 
 #: Parameters of `launch.run`, with the program's as ``arguments``, and the ``layout`` of a job from
 #: `in_one_job`.
 Options = dict[str, object]
 
-#: The jobs of `make test`, unless a test module names others.
-CORE_JOBS = {"1_ranks", "2_ranks", "4_ranks", "4_ranks_2_per_node"}
+#: The end of the names of the jobs that run with each MPI. On one node, ranks use MPI only to start
+#: and to end, which other files test with each MPI.
+ON_NODES = "_per_node"
 
-#: The jobs that run with each MPI: on two nodes of two ranks, and on three of one. On one node,
-#: ranks use MPI only to start and to end, which other files test with each MPI.
-JOBS_OF_EACH_MPI = {"3_ranks_1_per_node", "4_ranks_2_per_node"}
+#: The jobs that a program draws, of which each case draws one: more would mostly start ranks.
+DRAWN_JOBS = 2
 
 
 def on_ranks(*rank_counts: int, **options: object) -> dict[str, Options]:
@@ -71,53 +72,54 @@ class CaseJobs:
         One of `launch.PROGRAMS` whose ``CASES`` are run by `cases.run_all`.
     jobs : dict of str to dict
         The options of each job, by the name of the job.
-    core : set of str, optional
-        The names of the jobs of `make test`. The other jobs are slow.
 
     """
 
-    def __init__(
-        self, program: ModuleType, jobs: dict[str, Options], core: set[str] = CORE_JOBS
-    ) -> None:
+    def __init__(self, program: ModuleType, jobs: dict[str, Options]) -> None:
         self.program = program
         self.jobs = jobs
-        self.core = core
         self._launched = functools.cache(self._launch)
-        self._selected: set[str] = set()
+        self._selected: dict[str, set[str]] = {}
 
     def result(self, job: str) -> launch.Result:
         """Return the result of a job; the first call runs the job."""
+        # The layouts of one job run the same cases.
+        of_layouts = "layout" in self.jobs[job]
+        cases = set().union(*self._selected.values()) if of_layouts else self._selected.get(job)
+        if self._selected and not cases:  # A test is about the job itself.
+            cases = {next(iter(self.program.CASES))}
         options = self.jobs[job].items()
-        return self._launched(tuple(option for option in options if option[0] != "layout"))
+        return self._launched(
+            tuple(option for option in options if option[0] != "layout"), frozenset(cases or ())
+        )
 
-    def _launch(self, options: tuple[tuple[str, object], ...]) -> launch.Result:
+    def _launch(
+        self, options: tuple[tuple[str, object], ...], cases: frozenset[str]
+    ) -> launch.Result:
         parameters = dict(options)
         arguments = parameters.pop("arguments", ())
         # A job runs all cases of a program, one after the other, beside the jobs of other tests.
         parameters.setdefault("timeout", 2 * launch.JOB_TIMEOUT)
-        if self._selected:
-            parameters["MULTIVERSO_TEST_CASES"] = "\n".join(self._selected)
+        if cases:
+            parameters["MULTIVERSO_TEST_CASES"] = "\n".join(sorted(cases))
         return launch.run(self.program.__file__, *arguments, **parameters)
 
-    def _marks(self, job: str) -> list[pytest.MarkDecorator]:
-        marks = [] if job in self.core else [pytest.mark.slow]
-        if self._is_repetition(job):
-            marks.append(pytest.mark.release)
-        return marks if job in JOBS_OF_EACH_MPI else [*marks, pytest.mark.one_mpi]
+    def drawn(self, case: str) -> set[str]:
+        """Return the jobs in which a case runs, except in `make test-release`, which runs all.
 
-    def _is_repetition(self, job: str) -> bool:
-        """Tell whether a job differs from another one only in its number of ranks or of nodes.
-
-        Then `make test-all` runs only the other one: the job of two ranks on one node, and the job
-        of most ranks on several nodes. One rank is a case of its own, and so are three nodes
-        (`conftest.THREE_NODES`). The layouts of one job start together, so none is left out.
+        The layouts of one job start together, so none is left out.
         """
-        if "layout" in self.jobs[job]:
-            return False
-        on_nodes = [name for name in self.jobs if name.endswith("_per_node")]
-        if job in on_nodes:
-            return job not in (max(on_nodes), "3_ranks_1_per_node")
-        return job in ("3_ranks", "4_ranks") and "2_ranks" in self.jobs
+        together = {job for job, options in self.jobs.items() if "layout" in options}
+        others = [job for job in self.jobs if job not in together | drawing.FIXED_JOBS]
+        if drawing.HAS_OPEN_MPI:
+            others = [job for job in others if job.endswith(ON_NODES)]
+        mine = drawing.draw(case, drawing.draw(self.program.__name__, others, DRAWN_JOBS), 1)
+        return {*mine} | together | (drawing.FIXED_JOBS & self.jobs.keys())
+
+    def _marks(self, job: str, *cases: str) -> list[pytest.MarkDecorator]:
+        is_drawn = any(job in self.drawn(case) for case in cases)
+        marks = [pytest.mark.drawn] if is_drawn else [pytest.mark.slow, pytest.mark.release]
+        return marks if job.endswith(ON_NODES) else [*marks, pytest.mark.one_mpi]
 
     def check_case(self, job: str, name: str) -> None:
         """Raise AssertionError if a case failed on any rank of a job."""
@@ -130,19 +132,26 @@ class CaseJobs:
     def tests(self) -> type:
         """Return a class with a test per case and job, and a test of the end of each job."""
         case_jobs = self
-        jobs = [pytest.param(job, marks=self._marks(job)) for job in self.jobs]
+        cases = list(case_jobs.program.CASES)
+        jobs = [pytest.param(job, marks=self._marks(job, *cases)) for job in self.jobs]
+        pairs = [
+            pytest.param(job, case, marks=self._marks(job, case), id=f"{job}-{case}")
+            for job in self.jobs
+            for case in cases
+        ]
 
         class Tests:
             @pytest.fixture(autouse=True, scope="class")
             @classmethod
             def select(cls, request: pytest.FixtureRequest) -> None:
-                """Let the jobs run the selected cases, or all if `test_job_ends_cleanly` is too."""
+                """Let each job run the selected cases, or all if no case is selected."""
                 tests = [item for item in request.session.items if item.parent is request.node]
-                if all(item.originalname == "test_case" for item in tests):
-                    case_jobs._selected = {item.callspec.params["name"] for item in tests}
+                for item in tests:
+                    if item.originalname == "test_case":
+                        params = item.callspec.params
+                        case_jobs._selected.setdefault(params["job"], set()).add(params["name"])
 
-            @pytest.mark.parametrize("name", case_jobs.program.CASES)
-            @pytest.mark.parametrize("job", jobs)
+            @pytest.mark.parametrize(("job", "name"), pairs)
             def test_case(self, job: str, name: str) -> None:
                 case_jobs.check_case(job, name)
 

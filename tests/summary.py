@@ -1,7 +1,11 @@
 """Prints a table of the tests that ran and were skipped, from the JUnit files of a test run.
 
-The Makefile runs ``summary.py TARGET FOLDER`` at the end of ``make test``, ``make test-all`` and
-``make test-release``.
+Beside the seconds of each part it prints the processor seconds, those of processes that the tests
+started included: what waits has few of them. Then it lists the slowest files, and the steps of the
+Makefile (`measured.py`), which also have the time in which nothing is tested.
+
+The Makefile runs ``summary.py TARGET FOLDER PARTS`` at the end of ``make test``, ``make test-all``
+and ``make test-release``.
 """
 
 import re
@@ -11,6 +15,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 TESTS = Path(__file__).parent
+
+#: The number of files in the list of the slowest.
+SLOWEST = 10
 
 NO_GTEST = "GoogleTest not found: apt install libgtest-dev (Debian, Ubuntu), then make test-cpp"
 NOT_IN_TEST = (
@@ -25,13 +32,14 @@ NOT_IN_ALL = (
 
 
 def read(folder):
-    """Return the counts of outcomes and the seconds of each row, and the skipped tests per reason.
+    """Return the counts and times of each row, the skipped tests per reason, and times per file.
 
     A row is a folder of tests in one run, where a folder of files is a run of the C++ tests. A
     reason counts tests that every run has skipped. A test that skipped cases counts only if the
     runs share a reason: otherwise each case ran in some run.
     """
     rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
+    files = defaultdict(Counter)
     for path in sorted(folder.rglob("*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
             names = (case.get("classname") or case.get("name")).split(".")
@@ -49,13 +57,29 @@ def read(folder):
             run = path.parent.name.removeprefix("cpp") if is_cpp else path.stem
             row = rows[run, tests_folder]
             row[outcome] += 1
-            row["seconds"] += float(case.get("time") or 0)
+            for each in (row, files[run, _file_of(case, names)]):
+                each["seconds"] += float(case.get("time") or 0)
+                each["processor"] += _processor_seconds(case)
     skipped_everywhere = Counter()
     for test in skipped.keys() - passed:
         common = set.intersection(*map(set, skipped[test]))
         if common or all(len(reasons) == 1 for reasons in skipped[test]):
             skipped_everywhere[min(common or skipped[test][-1])] += 1
-    return rows, skipped_everywhere
+    return rows, skipped_everywhere, files
+
+
+def _file_of(case, names):
+    """Return the file of a test: GoogleTest names it, and pytest the module and its classes."""
+    if file := case.get("file"):
+        return file.rpartition("/tests/")[2]
+    module = [name for name in names if not name[:1].isupper()]
+    return "/".join(module).removeprefix("tests/") + ".py"
+
+
+def _processor_seconds(case):
+    """Return the processor time of a test, of the property that both test programs write."""
+    values = {each.get("name"): each.get("value") for each in case.iter("property")}
+    return float(values.get("processor") or case.get("processor") or 0)
 
 
 def _reason(skipped):
@@ -72,16 +96,34 @@ def count_cpp_tests():
     return sum(len(re.findall(r"^TEST(?:_F|_P)?\(", text, re.MULTILINE)) for text in sources)
 
 
-def main(target, folder):
-    """Print the table of the runs whose results are in the folder."""
-    rows, reasons = read(Path(folder))
-    if ("", "tests/cpp") not in rows:
+def _steps(folder):
+    """Return the name and the seconds of each step of the Makefile, in the order of their ends."""
+    path = folder / "steps.txt"
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    fields = (line.split(" ", 2) for line in lines)
+    return [(name, {"seconds": float(s), "processor": float(p)}) for s, p, name in fields]
+
+
+def _print_times(title, times):
+    if times:
+        print(f"\n{title:<64}{'seconds':>10}{'processor':>10}")
+    for name, each in times:
+        print(f"{name:<64}{each['seconds']:>10.0f}{each['processor']:>10.0f}")
+
+
+def main(target, folder, *parts):
+    """Print the table of the runs of these parts, whose results are in the folder."""
+    rows, reasons, files = read(Path(folder))
+    if "test-cpp" in parts and ("", "tests/cpp") not in rows:
         rows["", "tests/cpp"]["skipped"] = reasons[NO_GTEST] = count_cpp_tests()
-    columns = ("passed", "failed", "skipped", "seconds")
-    print(f"\n{'tests':<18}{'run':<16}" + "".join(f"{name:>9}" for name in columns))
+    columns = ("passed", "failed", "skipped", "seconds", "processor")
+    print(f"\n{'tests':<18}{'run':<16}" + "".join(f"{name:>10}" for name in columns))
     for (run, tests_folder), row in sorted(rows.items()):
-        counts = "".join(f"{row[name]:>9.0f}" for name in columns)
+        counts = "".join(f"{row[name]:>10.0f}" for name in columns)
         print(f"{tests_folder:<18}{run:<16}{counts}")
+    slowest = sorted(files.items(), key=lambda file: -file[1]["seconds"])[:SLOWEST]
+    _print_times("slowest files", [(f"{file} {run}", each) for (run, file), each in slowest])
+    _print_times("steps", _steps(Path(folder)))
     if reasons:
         print("\nskipped, and how to enable:")
         for reason, count in reasons.most_common():

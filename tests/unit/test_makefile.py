@@ -30,16 +30,24 @@ class TestMakefile(unittest.TestCase):
 
     def test_all_parts_run_in_test_all_and_test_release(self):
         (parts,) = re.findall(r"^test-all test-release: PARTS := (.*)$", MAKEFILE, re.MULTILINE)
+        self.assertEqual(parts.split()[-1], "$(SIMULATE)")
         (more,) = re.findall(r"^test-release: PARTS \+= (.*)$", MAKEFILE, re.MULTILINE)
         self.assertEqual(more.split(), ["test-posix", "test-asan", "test-tsan", "fuzz"])
         targets = re.findall(r"^(test-\w+):", MAKEFILE, re.MULTILINE)
         parts = [*parts.split(), *more.split()]
         self.assertEqual({*targets} - {*parts}, {"test-all", "test-release", "test-unit"})
 
-    def test_ci_runs_test_release_each_night(self):
+    def parts_of(self, target):
+        """Return the parts of a target, with `make`'s own reading of the Makefile."""
+        command = ["make", "-n", target, "MAKE=true", "PYTHON=true", "SIMULATE=simulate"]
+        printed = subprocess.run(command, cwd=ROOT, timeout=60, capture_output=True, text=True)
+        (parts,) = re.findall(rf"summary.py {target} \S+ (.*); exit", printed.stdout)
+        return parts.split()
+
+    def test_ci_runs_all_parts_side_by_side_and_test_release_each_night(self):
         run = (ROOT / ".ci" / "run").read_text("utf-8")
         self.assertIn('target="${1:-test-all}"\n', run)
-        self.assertIn('exec make "$target"\n', run)
+        self.assertIn('exec make "$target" "${@:2}"\n', run)
         for name, scheduled, others in (
             (
                 ".github/workflows/ci.yml",
@@ -56,12 +64,14 @@ class TestMakefile(unittest.TestCase):
                 text = (ROOT / name).read_text("utf-8")
                 # The first job is that of each change.
                 change, nightly = re.split(r"^ *nightly:\n", text, flags=re.MULTILINE)
-                for job, condition, command in (
-                    (change, others, ".ci/run"),
-                    (nightly, scheduled, ".ci/run test-release"),
+                for job, condition, target in (
+                    (change, others, "test-all"),
+                    (nightly, scheduled, "test-release"),
                 ):
                     self.assertIn(condition, job)
-                    self.assertRegex(job, rf"- (run: )?{re.escape(command)}\n")
+                    self.assertRegex(job, rf'- (run: )?.ci/run {target} PARTS="\$.*"\n')
+                    for part in self.parts_of(target):
+                        self.assertRegex(job, rf"[ ,\[]{part}[ ,\]\n]")
         workflow = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
         # Five fields, of which the first two are a minute and an hour.
         self.assertRegex(workflow, r'- cron: "[1-5]?\d (1?\d|2[0-3]) \* \* \*"')

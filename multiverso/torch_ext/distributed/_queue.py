@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -53,8 +52,9 @@ class CallQueue:
 
     def __init__(self, name: str) -> None:
         self._waiting: deque[QueuedCall] = deque()
-        self._turn = threading.Lock()  # held while a call is made
-        self._owner: int | None = None  # the thread that holds it
+        # Held while a call is made. A `with` statement always releases it, but Ctrl-C may come
+        # between a call of `acquire` and the next statement: then no further call would be made.
+        self._turn = threading.RLock()
         # A signal handler may end the queue while its thread starts a call.
         self._starting = threading.RLock()
         self._thread = OrderedThread(name)
@@ -62,13 +62,11 @@ class CallQueue:
 
     def run(self, make: Callable[[], None]) -> None:
         """Make a call, after those that have been started."""
-        self._take_turn()
-        try:
+        self.require_no_call()
+        with self._turn:
             if self._waiting:
                 self._make_until(None)
             self._make(make)
-        finally:
-            self._end_turn()
 
     def start(self, make: Callable[[], None], then: Callable[[], None]) -> QueuedCall:
         """Start a call. The thread of the queue runs `then` after it."""
@@ -87,11 +85,8 @@ class CallQueue:
         # With a limit, this thread must not begin to wait for other ranks.
         if seconds is not None and not self.is_current():
             return call.wait(seconds)
-        self._take_turn()
-        try:
+        with self._turn:
             self._make_until(call)
-        finally:
-            self._end_turn()
         return True
 
     def is_current(self) -> bool:
@@ -100,12 +95,9 @@ class CallQueue:
 
     def drain(self, seconds: float) -> None:
         """Make the calls that have been started, unless another call takes longer than that."""
-        with contextlib.suppress(TimeoutError):
-            self._take_turn(seconds)
-            try:
-                self._make_until(None)
-            finally:
-                self._end_turn()
+        self.require_no_call()
+        if self._end_reason is None:
+            self.wait(self.start(_do_nothing, _do_nothing), seconds)
 
     def end(self, reason: str) -> None:
         """Let all further calls fail, and end the thread after these."""
@@ -124,25 +116,12 @@ class CallQueue:
 
         The error ends that call, as Ctrl-C does.
         """
-        if self._owner == threading.get_ident():
+        if self._turn._is_owned():  # type: ignore[attr-defined]
             msg = (
                 "expected no call of this group in progress in this thread: a signal handler may "
                 "set a flag, which the program looks at between two calls"
             )
             raise StateError(msg)
-
-    # These are two methods, because a generator as a context manager takes as long as the sum of a
-    # small tensor.
-    def _take_turn(self, seconds: float = -1) -> None:
-        """Wait until no other thread makes a call; raise TimeoutError after `seconds`."""
-        self.require_no_call()
-        if not self._turn.acquire(timeout=seconds):
-            raise TimeoutError
-        self._owner = threading.get_ident()
-
-    def _end_turn(self) -> None:
-        self._owner = None
-        self._turn.release()
 
     def _make(self, make: Callable[[], None]) -> None:
         self.require_open()
@@ -161,3 +140,7 @@ class CallQueue:
             finally:
                 if call.is_over():  # Ctrl-C may come before it begins.
                     self._waiting.popleft()
+
+
+def _do_nothing() -> None:
+    """Take the turn of a call."""

@@ -132,5 +132,11 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         self._future = self._begun.then(lambda _: self.result())
 
     def _complete_future(self) -> None:
-        if not self._begun.done():
+        if self._begun.done():
+            return
+        try:
             self._begun.set_result(None)
+        except RuntimeError:
+            # After Ctrl-C the starting thread completes it, and the thread of the queue may, too.
+            if not self._begun.done():
+                raise

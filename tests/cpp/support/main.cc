@@ -2,6 +2,9 @@
 // options of GoogleTest work in both cases. The results of a file have a name of their own, because
 // ctest runs files at the same time.
 #include <gtest/gtest.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/resource.h>
+#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -28,6 +31,31 @@ std::string FilterFor(const std::string& file) {
   return filter;
 }
 
+#if defined(__unix__) || defined(__APPLE__)
+// Returns the processor time of this process and of its children that have ended, in seconds.
+double ProcessorSeconds() {
+  double sum = 0;
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    struct rusage usage{};
+    getrusage(who, &usage);
+    for (const timeval& time : {usage.ru_utime, usage.ru_stime}) {
+      sum += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    }
+  }
+  return sum;
+}
+
+// Writes the processor time of each test to the results, for tests/summary.py.
+class ProcessorTimes final : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo& /*test*/) override { start_ = ProcessorSeconds(); }
+  void OnTestEnd(const ::testing::TestInfo& /*test*/) override {
+    ::testing::Test::RecordProperty("processor", std::to_string(ProcessorSeconds() - start_));
+  }
+
+  double start_ = 0;
+};
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -49,5 +77,9 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
+#if defined(__unix__) || defined(__APPLE__)
+  // GoogleTest owns its listeners.
+  ::testing::UnitTest::GetInstance()->listeners().Append(new ProcessorTimes);
+#endif
   return RUN_ALL_TESTS();
 }

@@ -1,103 +1,18 @@
-"""An interrupt at any line of any public call changes nothing, or makes the whole call.
+"""An interrupt at any line of any public call changes nothing, or makes the whole call."""
 
-A tracer raises KeyboardInterrupt at each place to which a call comes. The places are the beginnings
-of the package's lines, and the moments after its calls have returned, before their results are
-stored, at which Python raises the exceptions of signal handlers. A place that several calls share
-is tried once for each line that leads to it, and once more in a loop. After each interrupt the
-values are those before the call or those after it, arrays to which the library writes have been
-kept, and the same call works next. In the end there are as many descriptors, threads and maps of
-shared memory as before.
-"""
-
-import contextlib
-import dis
-import functools
-import gc
-import inspect
 import os
-import sys
-import tempfile
-import threading
-import time
-import unittest
-from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-import programs
-from programs import run_python
+from interrupts import Case, folder, functions_of, main, shut, tests_of
 
 import multiverso as mv
 from multiverso import checkpoint, publishing, sync, tables
 
-PACKAGE = str(Path(mv.__file__).parent)
-CALLS = {code for name, code in dis.opmap.items() if name.startswith("CALL")}
 SIZE = 40_000
 ONES = np.ones(SIZE)  # Converted to the table's dtype in a temporary array.
 ROWS = np.arange(0, 200, 3)
 DELTA = np.ones((ROWS.size, 8))
 KEYS, KEY_DELTA = [7, 9], np.ones((2, 4))
-
-
-class Interrupt:
-    """Raises KeyboardInterrupt at the first place of its block that has not been `seen`."""
-
-    def __init__(self, seen: set[Any]) -> None:
-        self.seen = seen
-        self.where = None
-        self.last: dict[Any, int] = {}
-        self.turns: Counter[Any] = Counter()
-
-    def __enter__(self):
-        sys.settrace(self.trace)
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        sys.settrace(None)
-        self.last.clear()
-        return kind is KeyboardInterrupt
-
-    def trace(self, frame, event, _):
-        # A wait in the library runs these functions: another test interrupts waits.
-        code = frame.f_code
-        is_wait = code.co_name in ("_run", "_reason_to_end")
-        if is_wait or not code.co_filename.startswith(PACKAGE):
-            return None
-        if event == "call":
-            frame.f_trace_opcodes = True
-            return self.trace
-        is_place = event == "line"
-        if event == "opcode":
-            is_place = self.last.get(frame) in CALLS
-            self.last[frame] = code.co_code[frame.f_lasti]
-        elif event == "return":
-            self.last.pop(frame, None)
-        if is_place and self.where is None:
-            place = (code, event, frame.f_lasti, frame.f_back.f_code, frame.f_back.f_lineno)
-            self.turns[place] += 1
-            turn = (place, min(self.turns[place], 2))
-            if turn not in self.seen:
-                self.seen.add(turn)
-                self.where = f"{event} {code.co_filename}:{frame.f_lineno}"
-                raise KeyboardInterrupt
-        return self.trace
-
-
-class Case(NamedTuple):
-    """A call, which increases `value` by `step` or not at all. `undo` ends each trial.
-
-    `make` returns the argument of all three. `options` are those of the session, or None if the
-    call opens or closes it.
-    """
-
-    call: Callable[[Any], Any]
-    make: Callable[[], Any] = lambda: None
-    value: Callable[[Any], Any] = lambda _: 0
-    step: float = 0
-    undo: Callable[[Any], Any] = lambda _: None
-    options: dict[str, Any] | None = {}
 
 
 def adding(make, call, value=lambda table: (table.flush(), table.get())[1]):
@@ -126,10 +41,6 @@ def keyed(table):
     return table.get(KEYS)
 
 
-def folder():
-    return Path(tempfile.mkdtemp(dir=WORK))
-
-
 def saved():
     table, place = mv.ArrayTable(10, 3), folder()
     mv.save(place)
@@ -150,11 +61,6 @@ def attached():
 def followed():
     table, place = published()
     return table, mv.follow(place, timeout=60)
-
-
-def shut(_):
-    if mv.is_initialized():
-        mv.shutdown()
 
 
 class Model:
@@ -305,7 +211,6 @@ CLASSES = (
     *(mv.ArrayTable, mv.MatrixTable, mv.HashTable, tables.Future, tables.View, tables.LiveTable),
     *(publishing.FollowedView, checkpoint.Checkpoint, mv.Work, sync.ParamSync, mv.Session),
 )
-SPECIAL = ("__iter__", "__len__", "__contains__", "__enter__", "__exit__")
 #: Public names that no case calls, and why.
 EXCEPTIONS = {
     "spawn": "starts processes; it is a program of its own, which ends them",
@@ -315,120 +220,8 @@ EXCEPTIONS = {
     "ignore_notice": "is one call into C, in a process that a rank has started",
 }
 
-
-def used():
-    """Return what the process uses: descriptors, threads and files in shared memory."""
-    gc.collect()
-    gc.collect()
-    paths = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
-    names = [os.readlink(path) for path in paths if os.path.lexists(path)]
-    names += [thread.name for thread in threading.enumerate()]
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if ("/multiverso" in line or ":multiverso" in line) and ".so" not in line:
-            names.append(f"map {line.split()[5]}")
-    return Counter(names)
-
-
-def settled():
-    """Return what is used when threads in the background have nothing more to do."""
-    now = None
-    while now != (now := used()):
-        time.sleep(0.05)
-    return now
-
-
-@contextlib.contextmanager
-def made(case):
-    """Yield the argument of a case in its session."""
-    is_own = case.options is None
-    try:
-        with contextlib.nullcontext() if is_own else mv.session(name="interrupts", **case.options):
-            yield case.make()
-            if is_own:
-                shut(None)
-    except BaseException:
-        sys.stderr.write(f"in the case of line {case.call.__code__.co_firstlineno}\n")
-        raise
-
-
-def try_every_place(case, it, seen):
-    """Interrupt the call of a case at every place that has not been seen."""
-    for _ in range(2):
-        case.call(it)
-        case.undo(it)
-    before = settled()
-    is_interrupted = True
-    while is_interrupted:
-        earlier = np.array(case.value(it), "float64")
-        with Interrupt(seen) as interrupt:
-            case.call(it)
-        is_interrupted = interrupt.where is not None
-        # The library would write to these arrays if it still used freed ones of the same size.
-        mine = [np.full(size, -1.0, "float32") for size in (SIZE, 200 * 8, ROWS.size * 8, 8)]
-        change = np.unique(np.array(case.value(it), "float64") - earlier)
-        possible = ([0], [case.step]) if is_interrupted else ([case.step],)
-        assert change.tolist() in possible, (interrupt.where, change)
-        assert all((each == -1).all() for each in mine), interrupt.where
-        case.undo(it)
-        try:
-            case.call(it)
-        except BaseException as error:
-            msg = f"the call does not work after an interrupt at {interrupt.where}"
-            raise AssertionError(msg) from error
-        case.undo(it)
-    after = settled()
-    assert after == before, f"after: {after - before}, before: {before - after}"
-
-
-def run(group):
-    seen: set[Any] = set()
-    for case in GROUPS[group]:
-        with made(case) as it:
-            try_every_place(case, it, seen)
-    sys.stdout.write(f"{len(seen)} interrupts\n")
-
-
-def public():
-    """Return the public functions and methods by their names."""
-    found = {name: getattr(mv, name) for name in mv.__all__}
-    for kind in CLASSES:
-        names = [name for name in dir(kind) if name in SPECIAL or not name.startswith("_")]
-        # A former name has only an error that says what to use instead.
-        found |= {f"{kind.__name__}.{n}": getattr(kind, n) for n in names if hasattr(kind, n)}
-    found = {name: inspect.unwrap(value) for name, value in found.items()}
-    return {name: value.__code__ for name, value in found.items() if inspect.isfunction(value)}
-
-
-def print_missing():
-    """Print the public calls that no case makes."""
-    called = set()
-    for case in (case for cases in GROUPS.values() for case in cases):
-        with made(case) as it:
-            sys.setprofile(lambda frame, *_: called.add(frame.f_code))
-            case.call(it)
-            sys.setprofile(None)
-            case.undo(it)
-    missing = {name for name, code in public().items() if code not in called}
-    sys.stdout.write(" ".join(sorted(missing - set(EXCEPTIONS))))
-
-
-class TestInterruptsAtEveryLine(unittest.TestCase):
-    def run_here(self, argument, printed=r"\d+ interrupts\n"):
-        support = [Path(programs.__file__).parent]
-        command = ("-W", "ignore", __file__, argument)
-        status, out, err = run_python(*command, first_on_path=support, timeout=300)
-        self.assertEqual(status, 0, out + err)
-        self.assertRegex(out, f"^{printed}$")
-
-    def test_every_public_call_has_a_case_or_an_exception(self):
-        self.run_here("missing", "")
-
-
-for each_group in GROUPS:
-    method = functools.partialmethod(TestInterruptsAtEveryLine.run_here, each_group)
-    setattr(TestInterruptsAtEveryLine, f"test_{each_group}", method)
+TestInterruptsAtEveryLine = tests_of(__file__, GROUPS)
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as WORK:
-        sys.unraisablehook = lambda _: None  # An interrupt in a finalizer reaches nobody.
-        print_missing() if sys.argv[1] == "missing" else run(sys.argv[1])
+    public = {name: getattr(mv, name) for name in mv.__all__}
+    main(GROUPS, functions_of(public, *CLASSES), EXCEPTIONS)

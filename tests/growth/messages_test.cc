@@ -1,0 +1,157 @@
+// What ranks on several nodes send each other, per call and per heartbeat.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "counting.h"
+#include "support/spanning_members.h"
+
+namespace multiverso::testing {
+namespace {
+
+constexpr int kLastExchangeTag = kAnswerTag - 1;
+constexpr int64_t kSegment = int64_t{512} << 10;  // bytes that an aggregate sums at a time
+
+int64_t MessagesOfBarrier(int nodes) {
+  CountedJob job(nodes, 1);
+  return job
+      .Count(kExchangeTag, kLastExchangeTag,
+             [&] { job.OnRanks([&](int rank) { EXPECT_TRUE(IsOk(Barrier(job.session(rank)))); }); })
+      .messages;
+}
+
+// Goal: dissemination, n log2 n messages of n nodes.
+TEST(GrowthOfMessages, BarrierIsAllToAll) {
+  for (const int nodes : {2, 4, 8, 16}) EXPECT_EQ(MessagesOfBarrier(nodes), nodes * (nodes - 1));
+}
+
+// Goal: as for the barrier, with the payloads only where the hashes differ.
+TEST(GrowthOfMessages, TableCostsThreeBarriers) {
+  for (const int nodes : {2, 4, 8}) {
+    CountedJob job(nodes, 1);
+    const Sent sent = job.Count(kExchangeTag, kLastExchangeTag,
+                                [&] { (void)job.CreateTable(ArrayOf(1000 * nodes)); });
+    EXPECT_EQ(sent.messages, 3 * nodes * (nodes - 1));
+  }
+}
+
+// Returns the requests that one worker sends for a whole array.
+int64_t RequestsOfGet(int nodes, int per_node, int64_t size) {
+  CountedJob job(nodes, per_node);
+  const std::vector<Table*> tables = job.CreateTable(ArrayOf(size));
+  return job.Count(kRequestTag, kRequestTag, [&] { (void)Values<float>(tables[0]); }).messages;
+}
+
+// Goal: one request per node.
+TEST(GrowthOfMessages, DenseCallAsksEveryRankOfTheOtherNodes) {
+  for (const int per_node : {1, 2, 4}) EXPECT_EQ(RequestsOfGet(2, per_node, 100'000), per_node);
+}
+
+// Goal: a small array is on one node, so one request at most.
+TEST(GrowthOfMessages, SmallArrayIsOnAllNodes) {
+  for (const int nodes : {2, 4, 8}) EXPECT_EQ(RequestsOfGet(nodes, 1, 8), nodes - 1);
+}
+
+Sent SentByAggregate(int nodes, int64_t bytes) {
+  CountedJob job(nodes, 1);
+  return job.Count(kAggregateTag, kAggregateTag, [&] {
+    job.OnRanks([&](int rank) {
+      std::vector<float> data(static_cast<size_t>(bytes) / sizeof(float), 1);
+      EXPECT_TRUE(IsOk(job.session(rank)->Aggregate(
+          {ReduceOp::kSum, DType::kFloat32, data.data(), static_cast<int64_t>(data.size())})));
+      EXPECT_EQ(data.back(), static_cast<float>(nodes));
+    });
+  });
+}
+
+// The bytes are at their limit, as each node sends what it has but for its own part, twice. Goal
+// for the messages: parts that grow with the number of nodes.
+TEST(GrowthOfMessages, AggregateCutsEachSegmentIntoAPartPerNode) {
+  for (const int nodes : {2, 4, 8}) {
+    for (const int segments : {1, 2}) {
+      const Sent sent = SentByAggregate(nodes, segments * kSegment);
+      EXPECT_EQ(sent.messages, 2 * segments * nodes * (nodes - 1));
+      EXPECT_NEAR(static_cast<double>(sent.bytes),
+                  static_cast<double>(2 * segments * kSegment * (nodes - 1)),
+                  static_cast<double>(100 * sent.messages));
+    }
+  }
+}
+
+Sent SentByRound(int nodes, int per_node, int64_t bytes) {
+  CountedJob job(nodes, per_node, Mode::kSync);
+  const std::vector<Table*> tables =
+      job.CreateTable(ArrayOf(bytes / static_cast<int64_t>(sizeof(float))));
+  return job.Count(kSumTag, kSumTag, [&] {
+    job.OnRanks([&](int rank) {
+      Table* table = tables[static_cast<size_t>(rank)];
+      Add(table, std::vector<float>(static_cast<size_t>(table->spec().count()), 1));
+      EXPECT_EQ(Values<float>(table).back(), static_cast<float>(nodes * per_node));
+    });
+  });
+}
+
+// At its limit: each node sends each other node that node's part of its own sum, however many
+// workers it has. The calls that read the table fetch the parts of the total.
+TEST(GrowthOfMessages, RoundSendsEachNodeItsPart) {
+  constexpr int64_t kBytes = int64_t{1} << 18;
+  for (const int nodes : {2, 4, 8}) {
+    for (const int per_node : {1, 2}) {
+      const Sent sent = SentByRound(nodes, per_node, kBytes);
+      EXPECT_EQ(sent.messages, nodes * (nodes - 1)) << nodes << " nodes of " << per_node;
+      EXPECT_NEAR(static_cast<double>(sent.bytes), static_cast<double>(kBytes * (nodes - 1)),
+                  static_cast<double>(200 * sent.messages));
+    }
+  }
+}
+
+// A messenger that only counts.
+class Sink final : public Messenger {
+ public:
+  Sink(int size, SentCounter* counter) : size_(size), counter_(counter) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  Status Send(int, int tag, const void*, int64_t bytes, Ticket*) override {
+    counter_->Add(tag, bytes);
+    return Status::Ok();
+  }
+  Status Receive(int, int, void*, int64_t, Ticket*) override { return Status::Ok(); }
+  Status Test(Ticket*, bool* done, int64_t*) override {
+    *done = true;
+    return Status::Ok();
+  }
+  Withdrawn Withdraw(Ticket*) override { return Withdrawn::kCancelled; }
+  Status Take(int, int, int64_t, std::string*, bool* got) override {
+    *got = false;
+    return Status::Ok();
+  }
+
+ private:
+  int size_;
+  SentCounter* counter_;
+};
+
+// Goal: one message to few neighbours. All ranks of the job have P^2 today, with one node each.
+TEST(GrowthOfMessages, HeartbeatGoesToEveryRankOfTheOtherNodes) {
+  for (const int nodes : {4, 8, 16}) {
+    for (const int per_node : {1, 2, 4}) {
+      const int size = nodes * per_node;
+      SentCounter counter;
+      const int64_t bytes = NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(per_node);
+      const auto rank = ValueOf(RankContext::Join(
+          ValueOf(Segment::CreateShared(bytes)),
+          SpanningMembers(std::vector<int>(static_cast<size_t>(nodes), per_node), 0),
+          std::make_unique<Sink>(size, &counter)));
+      rank->control_channel()->AnnounceClose();  // the last heartbeat, which needs no time to pass
+      EXPECT_EQ(counter.Of(kControlTag, kControlTag).messages, (nodes - 1) * per_node);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace multiverso::testing

@@ -1,0 +1,158 @@
+"""What a single rank does while one of its sizes is doubled, in counts; `counting.h` says more.
+
+The counts are those of the system and of Python: reads and writes of files (``/proc/self/io``),
+descriptors, bytes of files, and lines that run. They are exact on any machine.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import multiverso as mv
+
+IO = Path("/proc/self/io")
+pytestmark = pytest.mark.skipif(not IO.exists(), reason="the kernel does not count reads of files")
+
+#: A process with tables, each in a segment of its own, which ends with its standard input.
+WITH_TABLES = """
+import sys
+import multiverso as mv
+with mv.session(name="growth"):
+    tables = [mv.ArrayTable(4, name=str(each)) for each in range(int(sys.argv[1]))]
+    print("created", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def session():
+    with mv.session(name=f"growth-{os.getpid()}"):
+        yield
+
+
+def count(read, call):
+    """Return by how much `call` increases what `read` returns, without what `read` itself adds."""
+    own = -(read() - read())
+    before = read()
+    call()
+    return read() - before - own
+
+
+def reads():
+    return int(IO.read_text("ascii").partition("syscr: ")[2].split()[0])
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def lines(call):
+    """Return how many lines of Python a call runs."""
+    number = 0
+
+    def trace(frame, event, argument):
+        nonlocal number
+        number += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return number
+
+
+def arrays(number):
+    return [mv.ArrayTable(4, name=f"{number} {each}") for each in range(number)]
+
+
+def reads_of_insertions(keys):
+    """Return the reads of files during an insertion of new keys."""
+    table = mv.HashTable(4, capacity=20_000)
+    return count(reads, lambda: table.add(np.ones((keys, 4)), np.arange(keys)))
+
+
+def test_insertion_looks_up_the_free_memory_as_often_for_more_keys():
+    reads_of_insertions(1)  # The first call of a process imports modules.
+    assert reads_of_insertions(2000) == reads_of_insertions(4000)
+
+
+def test_loading_looks_up_the_free_memory_for_every_ninth_key(tmp_path):
+    # Goal: for a block of keys, as insertions do.
+    def load(keys):
+        table = mv.HashTable(4, capacity=20_000)
+        table.add(np.ones((keys, 4)), np.arange(keys))
+        table.save(tmp_path / str(keys))
+        empty = mv.HashTable(4, capacity=20_000)
+        return count(reads, lambda: empty.load(tmp_path / str(keys)))
+
+    load(1)
+    look_up = reads_of_insertions(1) / 2  # which looks it up for the index and for the row
+    look_ups = (load(8000) - load(4000)) / look_up
+    assert 4000 / 10 < look_ups < 4000 / 8
+
+
+def test_creation_compares_the_name_with_every_other_table():
+    # Goal: a dict, so no line more for twice as many tables.
+    kept, found = [], []
+
+    def create():
+        kept.append(mv.ArrayTable(4, name=f"table {len(kept)}"))
+
+    for tables in (20, 40, 80):
+        while len(kept) < tables:
+            create()
+        found.append(lines(create))
+    at_20, at_40, at_80 = found
+    assert at_80 - at_40 == 2 * (at_40 - at_20) > 0
+
+
+def test_every_named_table_keeps_a_descriptor():
+    # Goal: none, so that 5 000 tables do with a limit of 1 024 descriptors.
+    kept = []
+    for number in (10, 20):
+        assert count(descriptors, lambda number=number: kept.extend(arrays(number))) == number
+
+
+def test_increment_has_the_stripes_of_the_changed_rows(tmp_path):
+    # Goal: at most 1.5 bytes per changed byte, as publications have.
+    rows, columns = 100_000, 16
+    table = mv.MatrixTable(rows, columns, name="w")
+    table.add(np.ones((rows, columns)))
+
+    def bytes_of_increment(changed):
+        table.add(np.ones((changed, columns)), np.arange(changed) * (rows // changed))
+        mv.save(tmp_path, incremental=True)
+        return sum(
+            file.stat().st_size
+            for file in mv.checkpoint.latest(tmp_path).iterdir()
+            if "-of-" not in file.name
+        )
+
+    whole = bytes_of_increment(1)
+    ten, twenty, hundred = (bytes_of_increment(changed) / whole for changed in (10, 20, 100))
+    # One row in 10 000 costs a tenth of the table, and one in 1 000 all of it.
+    assert (round(ten, 2), round(twenty / ten, 1), round(hundred, 1)) == (0.1, 2, 1)
+
+
+def test_attaching_reads_every_segment_of_the_job():
+    # Goal: no read more for 40 tables than for 20, since the first segment tells the session.
+    def attach(tables):
+        command = [sys.executable, "-c", WITH_TABLES, str(tables)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout.readline() == "created\n"
+            opened = []
+            number = count(reads, lambda: opened.append(mv.attach(process.pid)))
+            opened[0].close()
+            process.stdin.close()
+        return number
+
+    ten, twenty, forty = map(attach, (10, 20, 40))
+    assert (twenty - ten, forty - twenty) == (2 * 10, 2 * 20)
