@@ -35,7 +35,7 @@ add_library(multiverso_failpoints SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:failp
 # The linker uses the first definition of a symbol, which is that of failpoint_objects.
 target_link_options(multiverso_failpoints PRIVATE -Wl,--allow-multiple-definition)
 # The clock of src/base/failpoint_clock.cc replaces that of the C library.
-foreach(function clock_gettime pthread_cond_clockwait nanosleep poll
+foreach(function clock_gettime pthread_cond_clockwait nanosleep poll syscall
                  _ZNSt6chrono3_V212steady_clock3nowEv)
   target_link_options(multiverso_failpoints PRIVATE -Wl,--wrap=${function})
 endforeach()

@@ -2,14 +2,16 @@
 // seconds passes after two, and messages still say ten.
 //
 // The linker replaces the functions below in that library only (cmake/failpoints.cmake). All
-// processes of a machine that have the same factor agree about the time, as without one. Waits in a
-// futex keep their length, which is that of a check and short.
+// processes of a machine that have the same factor agree about the time, as without one.
 #if defined(MULTIVERSO_FAILPOINTS)
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 
 #include <chrono>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
@@ -51,6 +53,7 @@ int __real_pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mu
                                   clockid_t clock, const timespec* until);
 int __real_nanosleep(const timespec* time, timespec* remaining);
 int __real_poll(pollfd* polled, nfds_t count, int milliseconds);
+long __real_syscall(long number, ...);
 
 int __wrap_clock_gettime(clockid_t clock, timespec* time) {
   const int result = __real_clock_gettime(clock, time);
@@ -84,6 +87,23 @@ int __wrap_poll(pollfd* polled, nfds_t count, int milliseconds) {
   const int factor = static_cast<int>(Factor());
   return __real_poll(polled, count,
                      milliseconds > 0 ? (milliseconds + factor - 1) / factor : milliseconds);
+}
+
+// Like that of the C library, it passes on six arguments, whether the caller has given them or not.
+long __wrap_syscall(long number, ...) {
+  long arguments[6];
+  va_list list;
+  va_start(list, number);
+  for (long& argument : arguments) argument = va_arg(list, long);
+  va_end(list);
+  timespec real{};
+  const auto* const time = reinterpret_cast<const timespec*>(arguments[3]);
+  if (number == SYS_futex && arguments[1] == FUTEX_WAIT && time != nullptr) {
+    real = RealOf(*time);
+    arguments[3] = reinterpret_cast<long>(&real);
+  }
+  return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
+                        arguments[4], arguments[5]);
 }
 
 }  // extern "C"
