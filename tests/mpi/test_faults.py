@@ -66,8 +66,7 @@ class Runner:
         if row.per_node:
             options |= launch.on_nodes(row.np, row.per_node)
         if row.needs_failpoints:
-            options |= failpoints.environment("none")
-            options["MULTIVERSO_CLOCK_FACTOR"] = str(row.factor)
+            options |= failpoints.environment(factor=row.factor)
         with launch.Job("faults.py", name, **options) as job:
             return job.finish(), job.pids()
 
@@ -114,6 +113,8 @@ def test_fault(name, runner):
         assert result.returncode == row.code or (row.code < 0 != result.returncode), result.output
     for pattern in row.printed:
         assert re.search(pattern, result.output), f"{pattern} is not in:\n{result.output}"
+    if not row.needs_mpi:
+        assert "at its end for rank" not in result.output, result.output
     for rank in sorted(set(range(row.np)) - set(row.victims)) if row.kind != "" else ():
         report = result.reports.get(rank, {})
         assert report.get("ended"), f"rank {rank} did not end: {report}\n{result.output}"

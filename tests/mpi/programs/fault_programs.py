@@ -274,6 +274,24 @@ def _suspend_for_a_while():
 
 
 @program
+def interrupt_at_suspended_node(row):
+    """Press Ctrl-C on rank 0 while it waits for the rows of a suspended rank."""
+    mv.init(timeout=60)
+    table = mv.ArrayTable(1000)
+    mv.barrier()
+    if worker.RANK == 0:
+        worker.suspend(LAST)
+        threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT]).start()
+        try:
+            table.get()
+        except KeyboardInterrupt:
+            worker.report(ended=True)
+        worker.resume(LAST)
+    worker.meet("over")
+    os._exit(0)
+
+
+@program
 def unreachable(row):
     """Need the rows of another host, to which the test has cut the network."""
     mv.init(timeout=600, **row.session)

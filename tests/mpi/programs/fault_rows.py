@@ -218,6 +218,8 @@ ROWS = {
     "interrupt on nodes": Row("interrupt", INTERRUPTED, per_node=2, who=(0,), **_INTERRUPT),
     "interrupt, without MPI": Row("interrupt", ("barrier", "add_get"), launcher="run",
         **_INTERRUPT),
+    "interrupt at a suspended node": Row("interrupt_at_suspended_node", kind=None, np=2, per_node=1,
+        waits=True, code=0),
     "exception in calls": Row("handler", ("barrier", "add_get"), "AbortedError",
         ("VICTIM", "ValueError: bad batch 17"), own="ValueError", waits=True, code=0),
     # A rank is suspended, and resumes.

@@ -14,10 +14,6 @@ from pathlib import Path
 #: Seconds after which a rank stops waiting for an announcement.
 WAIT_TIMEOUT = 100.0
 
-#: The timeout, in seconds, of sessions whose calls must time out. Their start must not, and takes
-#: half a second where three jobs share a core.
-SHORT_TIMEOUT = 6.0
-
 #: The attributes of an error about another rank.
 ERROR_ATTRIBUTES = ("rank", "host", "table", "last_call", "silent_for", "last_checkpoint")
 
@@ -80,11 +76,6 @@ def report_call(function, *arguments, name="error"):
             report(**{f"{name}_about": attributes})
     else:
         report(**{name: None})
-
-
-def reported(name):
-    """Return the value that this rank has reported as `name`."""
-    return _reported.get(name)
 
 
 def announce(name):
