@@ -11,7 +11,8 @@ foreach(header ${MULTIVERSO_HEADERS})
     string(APPEND MULTIVERSO_FAILPOINT_PATTERN "|#include \"${header}\"")
   endif()
 endforeach()
-set(MULTIVERSO_FAILPOINT_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/src/base/failpoint.cc)
+set(MULTIVERSO_FAILPOINT_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/src/base/failpoint.cc
+                                 ${CMAKE_CURRENT_SOURCE_DIR}/src/base/failpoint_clock.cc)
 foreach(source ${MULTIVERSO_SOURCES})
   file(STRINGS ${source} found LIMIT_COUNT 1 REGEX "${MULTIVERSO_FAILPOINT_PATTERN}")
   if(found)
@@ -53,6 +54,11 @@ add_library(multiverso_failpoints SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:failp
                                                           $<TARGET_OBJECTS:multiverso_core>)
 # The linker uses the first definition of a symbol, which is that of failpoint_objects.
 target_link_options(multiverso_failpoints PRIVATE -Wl,--allow-multiple-definition)
+# The clock of src/base/failpoint_clock.cc replaces that of the C library.
+foreach(function clock_gettime pthread_cond_clockwait nanosleep poll syscall
+                 _ZNSt6chrono3_V212steady_clock3nowEv)
+  target_link_options(multiverso_failpoints PRIVATE -Wl,--wrap=${function})
+endforeach()
 target_link_libraries(multiverso_failpoints PRIVATE multiverso_options
                                                     ${MULTIVERSO_SYSTEM_LIBRARIES})
 set_target_properties(multiverso_failpoints PROPERTIES LINKER_LANGUAGE CXX)

@@ -44,7 +44,7 @@ CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 #: The files of tests/mpi in `make test`, which takes less than five minutes: those of the promises
 #: in the README. The others test rarer options, faults and ends of jobs.
 CORE_FILES = {
-    *("test_consistency.py", "test_disagreements.py", "test_live.py", "test_losses.py"),
+    *("test_consistency.py", "test_disagreements.py", "test_faults.py", "test_live.py"),
     *("test_nodes.py", "test_param_sync.py", "test_semantics.py"),
 }
 

@@ -256,12 +256,6 @@ class Job:
                 raise AssertionError(msg)
             time.sleep(0.01)
 
-    def wait_for_report(self, rank: int) -> None:
-        """Wait until a rank has written a report, or until the timeout has passed."""
-        path = self.folder / f"report-{rank}.json"
-        while not path.exists() and time.monotonic() < self.deadline:
-            time.sleep(0.01)
-
     def announce(self, name: str) -> None:
         """Release the ranks that wait for `name` from the test."""
         (self.folder / f"{name}-test").touch()
@@ -280,21 +274,6 @@ class Job:
     def signal(self, rank: int, signum: signal.Signals) -> None:
         """Send a signal to one rank."""
         os.kill(self.pid(rank), signum)
-
-    def suspend(self, rank: int) -> None:
-        """Suspend a rank with SIGSTOP, and wait until all of its threads have stopped.
-
-        A thread that waits for a core when the signal is sent still runs for a few milliseconds,
-        enough to answer a request. SIGCONT lets the rank continue.
-        """
-        self.signal(rank, signal.SIGSTOP)
-        threads = Path(f"/proc/{self.pid(rank)}/task")
-        # The state follows the name of the program, which is in parentheses.
-        while not all(") T " in (task / "stat").read_text("ascii") for task in threads.iterdir()):
-            if time.monotonic() > self.deadline:
-                msg = f"rank {rank} was not suspended in time"
-                raise AssertionError(msg)
-            time.sleep(0.01)
 
     def wait_until_asleep(self, rank: int) -> None:
         """Wait until the main thread of a rank sleeps, or until the timeout has passed."""
@@ -326,7 +305,7 @@ class Job:
                 self._kill()
                 self._process.wait()
                 break
-        output = self.printed()
+        output = self._read_output().decode(errors="replace")
         if stuck:
             raise MpiStuckError(output)
         leftovers = self._leftovers()
@@ -336,10 +315,6 @@ class Job:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, min(seconds, self.deadline - time.monotonic())))
         return self._process.poll() is not None
-
-    def printed(self) -> str:
-        """Return what the job has printed."""
-        return self._read_output().decode(errors="replace")
 
     def _read_output(self) -> bytes:
         return (self.folder / "output").read_bytes()

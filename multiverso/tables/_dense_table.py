@@ -136,7 +136,9 @@ class DenseTable(AtomicCalls, InPlaceCalls):
             try:
                 _table_add_get(self._handle_argument, source, sink, self._count_argument)
             except ValueError:
-                pass  # The library rejects arrays that overlap.
+                # The library rejects arrays that overlap; others have an error of a signal handler.
+                if data is out or not np.may_share_memory(data, out):
+                    raise
             else:
                 return out
         buffer, target = self._output(out, self._shape)

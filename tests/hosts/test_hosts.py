@@ -1,15 +1,14 @@
 """Jobs on two simulated hosts: messages over TCP, a killed host, and a pulled network cable."""
 
-import contextlib
 import functools
 import json
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
 import semantics
+from fault_rows import ROWS_OF_HOSTS
 from programs import output_of
 
 import hosts
@@ -103,59 +102,32 @@ def test_traffic_of_a_sync_round_is_independent_of_the_number_of_workers(two_hos
         assert with_four < 1.02 * with_two
 
 
-def outer_pid(job, rank):
-    """Return the process id of a rank outside its host, where it has another one."""
-    marks = {f"{launch.MARK}={job.folder}".encode()}
-    ranks = {f"{name}={rank}".encode() for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")}
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            environ = set((entry / "environ").read_bytes().split(b"\0"))
-            if not (environ & marks and environ & ranks):
-                continue
-            ids = re.search(r"^NSpid:\s+(.*)$", (entry / "status").read_text("ascii"), re.MULTILINE)
-            if int(ids.group(1).split()[-1]) == job.pid(rank):
-                found.append(int(entry.name))
-    (pid,) = found
-    return pid
-
-
-def start_three_ranks(two_hosts, mode, peer_timeout):
-    """Return a job of three ranks whose last rank is alone on its host."""
-    arguments = ("loses_nodes", mode, peer_timeout, "shielded")
-    return launch.Job("losses.py", *arguments, np=3, mpirun=MPIRUN, **two_hosts.environ)
-
-
-@pytest.mark.parametrize("mode", ["async", "sync"])
-def test_only_rank_of_a_host_is_named_at_once_when_it_is_killed(two_hosts, mode):
+@pytest.mark.parametrize("name", ["killed, a host", "killed, a host in rounds"])
+def test_only_rank_of_a_host_is_named_at_once_when_it_is_killed(two_hosts, name):
     if mpirun_vendor(find_mpirun())[0] == "Open MPI":
         pytest.skip("Open MPI itself ends a job over TCP when one of its connections breaks")
-    # The timeouts of the session exceed that of the job, so only the death ends the calls.
-    with start_three_ranks(two_hosts, mode, "600") as job:
-        job.wait_for("ready")
-        pid = job.pid(2)
-        os.kill(outer_pid(job, 2), signal.SIGKILL)
-        job.announce("killed")
-        result = job.finish().check_clean()
-    for rank in (0, 1):
-        kind, message = result.reports.get(rank, {}).get("call", ("none", result.output))
+    options = {"np": 3, "mpirun": MPIRUN, **two_hosts.environ}
+    with launch.Job("faults.py", name, "shielded", **options) as job:
+        result, pid = job.finish().check_clean(), job.pid(2)
+    (call,) = ROWS_OF_HOSTS[name].when
+    for kind, message in result.errors(0, 1, name=call):
         assert kind == "PeerLostError", message
         assert f"rank 2 on host-2 (process {pid}) died (its connection with rank" in message
 
 
 def test_unreachable_host_is_named_after_the_timeout(two_hosts):
     unreachable = two_hosts.addresses[1]
-    with start_three_ranks(two_hosts, "async", "4") as job:
+    options = {"np": 3, "mpirun": MPIRUN, **two_hosts.environ}
+    with launch.Job("faults.py", "unreachable", "shielded", **options) as job:
         job.wait_for("ready")
         two_hosts.pull_cable(unreachable)
         try:
-            job.announce("killed")
+            job.announce("cut")
             job.wait_for("called")
         finally:
             two_hosts.plug_in_cable(unreachable)
         result = job.finish().check_clean()
-    for rank in range(3):
-        kind, message = result.reports[rank]["call"]
+    for kind, message in result.errors(0, 1, 2):
         assert kind == "PeerLostError", message
         assert "has sent no heartbeat for" in message
         assert re.search(r"with rows \d+ to \d+", message), message

@@ -1,264 +1,134 @@
-"""Faults of one rank: which errors the other ranks get, and that the job leaves nothing behind."""
+"""Faults of ranks, with real processes: a job for each row of `programs/fault_rows.py`.
 
+Rows that mostly wait start together, a few at a time, when the first of them is tested.
+"""
+
+import concurrent.futures
+import os
 import re
-import signal
-import sys
-from pathlib import Path
 
+import failpoints
 import pytest
+from fault_rows import ROWS
+from requirements import is_installed
 
 import launch
 
-ROOT = Path(__file__).parents[2]
-
-COLLECTIVE_CALLS = ("create", "barrier", "collective_get")
-ROUND_CALLS = ("add_get", "get", "aggregate")
-
-#: What the errors quote about the end of a script, for each way in which `faults.ends` ends it.
-REASONS = {
-    "exception": ["ValueError: bad batch 17", "faults.py:"],
-    "block": ["KeyError", "lost in the block", "faults.py:"],
-    "exit": ["without mv.shutdown()"],
-    "silently": ["without mv.shutdown()"],
-}
+#: The jobs that wait at a time.
+AT_A_TIME = 3
 
 
-@pytest.mark.parametrize(
-    ("np", "per_node", "calls"),
-    [
-        (2, 2, COLLECTIVE_CALLS),
-        (4, 4, COLLECTIVE_CALLS),
-        (2, 1, COLLECTIVE_CALLS),
-        (4, 1, COLLECTIVE_CALLS),
-        (2, 2, ROUND_CALLS),
-        (4, 4, ROUND_CALLS),
-        (2, 1, ROUND_CALLS),
-        (3, 2, ROUND_CALLS),
-    ],
-)
-def test_late_rank_is_named_in_timeout_and_learns_of_it(np, per_node, calls):
-    nodes = launch.on_nodes(np, per_node)
-    result = launch.run("faults.py", "late", *calls, np=np, **nodes).check()
-    for call in calls:
-        for kind, message in result.errors(*range(np - 1), name=call):
-            assert kind == "OperationTimeout", f"{call}: {message}"
-            assert f"rank {np - 1}" in message
-            if call in ROUND_CALLS:
-                assert f"in {call}" in message
-            if call in ("collective_get", "add_get", "get"):
-                assert "weights" in message
-        kind, message = result.errors(np - 1, name=call)[0]
-        expected = {"AbortedError", "PeerLostError"}
-        if np > per_node:
-            # The rank may time out in the call before the message about the abort arrives.
-            expected.add("OperationTimeout")
-            if call in ROUND_CALLS:
-                # The message may also arrive before or after those about calls, which then differ.
-                expected.add("MismatchError")
-        assert kind in expected, f"{call}: {message}"
-        assert "waited" in message or re.search(rf"rank [0-{np - 2}]\b", message), message
+#: The rows of `make test`.
+CORE = {"killed", "survived", "late", "suspended", "exception", "interrupt on nodes"}
 
 
-def test_ranks_deadlocked_over_two_tables_are_named_in_timeout():
-    result = launch.run("faults.py", "deadlocks_over_two_tables", np=2).check_clean()
-    for kind, message in result.errors(0, 1):
-        assert kind in ("OperationTimeout", "AbortedError"), message
-        assert "of table 'weights'" in message or "of table 'biases'" in message
+def marks_of(name):
+    """Return the marks of a row: without MPI, its job is the same in each environment."""
+    marks = [] if name in CORE else [pytest.mark.slow]
+    return [*marks, pytest.mark.one_mpi] if ROWS[name].launcher == "run" else marks
 
 
-# Either of the waiting ranks 0 and 1 may end the job before the other one prints its error.
-@launch.needs_mpi
-@pytest.mark.parametrize(
-    ("what_instead", "patterns"),
-    [
-        (
-            "nothing",
-            (r"OperationTimeout: rank [01] of 3 .*: mv.init: MPI_Init has not returned within 6",),
-        ),
-        ("initializes_mpi", ("OperationTimeout: init: waited for", "rank [01] ends the job")),
-        (
-            "initializes_mpi_while_others_exit",
-            ("handled: init: waited", "after a failed start: MPI_Finalize"),
-        ),
-        ("raises", ("rank 2 ends the job", "ValueError: bad batch 17")),
-    ],
-)
-def test_job_ends_if_a_rank_never_calls_init(what_instead, patterns):
-    result = launch.run("faults.py", "no_init", what_instead, np=3).check_clean()
-    assert result.returncode != 0
-    for pattern in patterns:
-        assert re.search(pattern, result.output), result.output
+def why_skipped(row):
+    """Return why a row cannot run here, or an empty string."""
+    if row.needs_failpoints and not failpoints.LIBRARY.exists():
+        return "needs the library with failpoints"
+    if row.launcher == "torchrun" and not is_installed("torch"):
+        return "needs PyTorch"
+    if row.needs_mpi and os.environ.get(launch.NO_MPI):
+        return "is about MPI"
+    return ""
 
 
-@pytest.mark.parametrize(("np", "per_node"), [(2, 2), (3, 2)])
-def test_error_of_a_background_call_reaches_the_wait_and_the_flush(np, per_node):
-    nodes = launch.on_nodes(np, per_node)
-    result = launch.run("faults.py", "late", "result", "flush", np=np, **nodes).check()
-    for call in ("result", "flush"):
-        for kind, message in result.errors(*range(np - 1), name=call):
-            # The first rank whose deadline passes aborts the session, and another may not wait yet.
-            is_told = kind == "AbortedError" and re.search(
-                r"aborted the session: .* waited", message
-            )
-            assert kind == "OperationTimeout" or is_told, f"{call}: {message}"
-            assert f"rank {np - 1}" in message, message
-            assert "'weights', get" in message, message
+class Runner:
+    """Runs the jobs of rows; those that wait run beside the others, in the order of the tests."""
+
+    def __init__(self, folder, names):
+        self.folder = folder
+        self.pool = concurrent.futures.ThreadPoolExecutor(AT_A_TIME)
+        waiting = [name for name in names if ROWS[name].waits and not why_skipped(ROWS[name])]
+        self.results = {name: self.pool.submit(self.run, name) for name in waiting}
+
+    def result(self, name):
+        """Return the result of a row's job, and the process ids of its ranks."""
+        return self.results[name].result() if name in self.results else self.run(name)
+
+    @launch.again_where_mpi_is_stuck
+    def run(self, name):
+        """Run the job of a row."""
+        row = ROWS[name]
+        folder = self.folder / re.sub(r"\W", "-", name)
+        folder.mkdir(exist_ok=True)
+        options = {"np": row.np, "survives": row.launcher == "survives", **row.environ}
+        if row.launcher == "run":
+            options["mpirun"] = launch.run_command(folder, *row.options)
+        elif row.launcher == "torchrun":
+            options["mpirun"] = launch.torchrun_command(folder)
+        if row.per_node:
+            options |= launch.on_nodes(row.np, row.per_node)
+        if row.needs_failpoints:
+            options |= failpoints.environment(factor=row.factor)
+        with launch.Job("faults.py", name, **options) as job:
+            return job.finish(), job.pids()
 
 
-@pytest.mark.parametrize(
-    ("np", "per_node", "calls"),
-    [
-        (2, 2, ("barrier", "create", "collective_get", "shutdown")),
-        (2, 1, ("barrier", "create", "collective_get", "shutdown")),
-        (3, 3, ("get", "add_get", "get_rows", "aggregate")),
-        (3, 2, ("get", "add_get", "get_rows", "aggregate")),
-    ],
-)
-def test_ctrl_c_ends_a_wait_and_aborts_the_session(np, per_node, calls):
-    nodes = launch.on_nodes(np, per_node)
-    with launch.Job("faults.py", "interrupted", *calls, np=np, **nodes) as job:
-        for call in calls:
-            job.wait_for(f"waiting-{call}", 0)
-            job.signal(0, signal.SIGINT)
-        result = job.finish().check()
-    for call in calls:
-        assert result.errors(0, name=call)[0][0] == "KeyboardInterrupt", call
-        if np == 3:
-            assert result.errors(0, name=f"after {call}")[0][0] == "AbortedError", call
-        for kind, message in result.errors(*range(1, np), name=call):
-            assert kind == "AbortedError", f"{call}: {message}"
-            assert "rank 0" in message
-            assert "KeyboardInterrupt" in message
+@pytest.fixture(scope="module")
+def runner(request, tmp_path_factory):
+    items = [item for item in request.session.items if item.module is request.module]
+    names = [item.callspec.params["name"] for item in items if "runner" in item.fixturenames]
+    runs = Runner(tmp_path_factory.mktemp("faults"), names)
+    yield runs
+    runs.pool.shutdown(cancel_futures=True)
 
 
-# A segment in a file has a name until every rank has mapped it. A job that is killed before leaves
-# the file to the next job, so files are only a fallback, and "create" is not tested with them.
-@pytest.mark.parametrize(
-    ("when", "segments", "per_node"),
-    [
-        *((when, "", 3) for when in ("start", "init", "create", "barrier", "work")),
-        *((when, "file", 3) for when in ("init", "work")),
-        *((when, "", 2) for when in ("init", "work")),
-    ],
-)
-def test_killed_rank_leaves_nothing_behind(when, segments, per_node):
-    options = {"MULTIVERSO_SEGMENTS": segments, **launch.on_nodes(3, per_node)}
-    with launch.Job("faults.py", "killed", when, np=3, **options) as job:
-        job.wait_for("busy")
-        job.signal(1, signal.SIGKILL)
-        result = job.finish().check_clean()
-    assert result.returncode != 0
+def check_error(found, kinds, words, pids, victims):
+    """Check the class and the message of an error."""
+    kind, message = found or ("no error", "")
+    assert kind in kinds.split(","), f"{kind}: {message}"
+    rank = rf"rank ({'|'.join(map(str, victims))})\b"
+    process = "|".join(rf"rank {rank} (on \S+ )?\(process {pids[rank]}\)" for rank in victims)
+    for text in words:
+        pattern = text.replace("VICTIM", rank).replace("PROCESS", f"({process})")
+        assert re.search(pattern, message), f"{pattern} is not in: {message}"
 
 
-@pytest.mark.parametrize(
-    ("per_node", "calls", "mode"),
-    [
-        (3, "add_get", "sync"),
-        (2, "add,get", "sync"),
-        (1, "add_get", "sync"),
-        (3, "add_rows,get_rows", "sync"),
-        (2, "add_rows,get_rows", "sync"),
-        (3, "aggregate", "sync"),
-        (2, "aggregate", "sync"),
-        (1, "aggregate", "sync"),
-        (3, "add,get", "stale"),
-        (2, "add,get", "stale"),
-    ],
-)
-@launch.again_where_mpi_is_stuck
-def test_killed_rank_is_named_to_the_ranks_in_its_round(per_node, calls, mode):
-    nodes = launch.on_nodes(3, per_node)
-    with launch.Job("faults.py", "killed_in_calls", calls, mode, np=3, **nodes) as job:
-        job.wait_for("busy")
-        pid = job.pid(1)
-        job.signal(1, signal.SIGKILL)
-        result = job.finish().check_clean()
-    for kind, message in result.errors(0, 2):
-        assert kind == "PeerLostError", message
-        assert re.search(rf"rank 1 (on \S+ )?\(process {pid}\) died", message), message
-        assert calls == "aggregate" or "table 'weights'" in message
+def check_attributes(about, message, row, host):
+    """Check what an error tells about the rank that has caused it."""
+    assert about["rank"] in row.victims or row.what == "crosses", message
+    assert about["host"] is None or about["host"].startswith(host), about
+    assert about["silent_for"] is None or about["silent_for"] >= 0
+    if row.what in ("late", "kill"):
+        last_call = (about["last_call"] or "").partition(",")[0]
+        assert all(known in message for known in (about["host"], last_call)), (about, message)
+        assert about["last_checkpoint"] in message
 
 
-# The end of a script concerns its own process only, so each way is tested on the last rank only.
-@pytest.mark.parametrize(
-    ("per_node", "how", "call", "returncode"),
-    [
-        (3, "exception", "barrier", 1),
-        (3, "block", "barrier", 1),
-        (3, "exit", "barrier", 3),
-        (3, "silently", "barrier", 0),
-        (1, "exception", "barrier", None),
-        (2, "block", "barrier", None),
-        (1, "silently", "barrier", None),
-        (2, "silently", "barrier", None),
-        (3, "exception", "add_get", None),
-        (2, "exception", "add_get", None),
-        (3, "exit", "add_get", None),
-        (2, "silently", "add_get", None),
-    ],
-)
-def test_rank_whose_script_ends_is_named_with_the_reason(per_node, how, call, returncode):
-    nodes = launch.on_nodes(3, per_node)
-    result = launch.run("faults.py", "ends", how, call, np=3, **nodes).check_clean()
-    assert returncode in (None, result.returncode)
-    for kind, message in result.errors(0, 1):
-        assert kind == "PeerLostError", message
-        assert re.search(r"rank 2 (on \S+ )?left", message), message
-        for text in REASONS[how]:
-            assert text in message
-        if call == "add_get":
-            assert "add_get" in message
-            assert "of table 'weights'" in message
-
-
-@pytest.mark.parametrize("how", ["script", "mpi4py"])
-def test_forked_children_do_not_disturb_the_job(how):
-    result = launch.run("faults.py", "forks", how, np=2).check()
-    for rank in (0, 1):
-        assert result.reports[rank] == {"child": 5, "values": [2.0] * 4}
-
-
-@launch.needs_mpi
-@pytest.mark.parametrize(
-    ("function", "np", "expected"),
-    [
-        ("mpi4py_before", 3, {}),
-        ("mpi4py_after", 1, {}),
-        ("mpi4py_after", 3, {}),
-        ("mpi4py_initialized_by_hand", 3, {"error": "StateError"}),
-        ("mpi4py_finalized_after_shutdown", 3, {"error": "StateError"}),
-        ("mpi4py_finalized_before_shutdown", 1, {"values": True}),
-        ("mpi4py_finalized_before_shutdown", 3, {"values": True}),
-    ],
-)
-def test_mpi4py_in_the_same_process(function, np, expected):
-    result = launch.run("faults.py", function, np=np).check()
-    for rank in range(np):
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in ROWS])
+def test_fault(name, runner):
+    row = ROWS[name]
+    if reason := why_skipped(row):
+        pytest.skip(reason)
+    result, pids = runner.result(name)
+    result.check_clean()
+    if row.code is not None:
+        assert result.returncode == row.code or (row.code < 0 != result.returncode), result.output
+    for pattern in row.printed:
+        assert re.search(pattern, result.output), f"{pattern} is not in:\n{result.output}"
+    if not row.needs_mpi:
+        assert "at its end for rank" not in result.output, result.output
+    for rank in sorted(set(range(row.np)) - set(row.victims)) if row.kind != "" else ():
+        report = result.reports.get(rank, {})
+        assert report.get("ended"), f"rank {rank} did not end: {report}\n{result.output}"
+        for call in row.when:
+            if row.kind is None:
+                assert report[call] is None, f"rank {rank}, {call}: {report[call]}"
+                assert report.get(f"{call} afterwards") is None, report
+                continue
+            check_error(report[call], row.kind, row.words, pids, row.victims)
+            if report[call][0] in ("PeerLostError", "OperationTimeout"):
+                check_attributes(report[f"{call}_about"], report[call][1], row, report["host"])
+    for rank in row.victims if row.own else ():
         report = result.reports[rank]
-        assert report["size"] == np
-        if "error" in expected:
-            assert report["error"][0] == expected["error"]
-        if "values" in expected:
-            assert report["values"] == [np]
-
-
-def other_mpiruns():
-    """Return the mpirun of each environment of this project that has another MPI."""
-    paths = ROOT.glob(".venv*/bin/mpirun")
-    return [path for path in paths if _is_open_mpi(path) != _is_open_mpi(Path(sys.executable))]
-
-
-def _is_open_mpi(program):
-    """Return whether a program belongs to an environment with Open MPI."""
-    return (program.parent / "ompi_info").exists()
-
-
-def test_mpirun_of_another_mpi_raises_launcher_error():
-    others = other_mpiruns()
-    if not others:
-        pytest.skip("there is no environment with another MPI beside this one")
-    for mpirun in others:
-        result = launch.run("faults.py", "ends", "silently", np=2, mpirun=mpirun).check_clean()
-        assert result.returncode != 0
-        assert "LauncherError" in result.output
-        assert str(launch.find_mpirun()) in result.output
+        for call in row.when:
+            for outcome in {call, f"{call} again"} & report.keys():
+                check_error(report[outcome], row.own, row.own_words, pids, row.victims)
+            assert report.get(call) or report.get(f"{call} again"), report

@@ -20,7 +20,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import launch
 
-with launch.Job("faults.py", "killed", "work", np=2, survives=sys.argv[2] == "survives") as job:
+with launch.Job("runs.py", "sleeps", np=2, survives=sys.argv[2] == "survives") as job:
     job.wait_for("busy")
     print(job.folder, flush=True)
     job.finish()

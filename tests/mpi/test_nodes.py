@@ -1,7 +1,5 @@
 """Jobs on one machine whose ranks act as several nodes, of one rank or two."""
 
-import signal
-
 import failpoints
 import pytest
 import semantics
@@ -48,21 +46,6 @@ def test_released_tables_are_freed_on_all_nodes():
     for rank in (0, 1):
         # Eight tables that are not freed would keep eight halves of 64 MB.
         assert reports[rank]["shared"] < 200 * 2**20
-
-
-def test_ctrl_c_ends_a_wait_for_a_hanging_server():
-    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
-    with launch.Job("nodes.py", "waits_for_a_suspended_server", np=2, **nodes) as waiting_job:
-        waiting_job.wait_for("to-suspend", 1)
-        waiting_job.suspend(1)
-        waiting_job.announce("suspended")
-        waiting_job.wait_for("waiting", 0)
-        waiting_job.signal(0, signal.SIGINT)
-        waiting_job.wait_for_report(0)
-        waiting_job.signal(1, signal.SIGCONT)
-        waiting_job.announce("over")
-        result = waiting_job.finish().check_clean()
-    assert result.reports[0]["error"][0] == "KeyboardInterrupt"
 
 
 @failpoints.needs_failpoints

@@ -94,12 +94,6 @@ def test_programs_that_a_rank_starts_do_not_end_its_session(tmp_path):
     assert "replaces it" in result.output
 
 
-def test_run_ends_a_job_in_which_a_rank_never_calls_init(run_command):
-    result = launch.run("faults.py", "no_init", "nothing", np=3, mpirun=run_command()).check_clean()
-    assert result.returncode != 0
-    assert "OperationTimeout: " in result.output
-
-
 def test_run_restarts_from_the_last_checkpoint(run_command, tmp_path):
     mpirun = run_command("--restarts", "3")
     result = launch.run("runs.py", "resumes", str(tmp_path / "saved"), np=2, mpirun=mpirun)

@@ -1,4 +1,4 @@
-"""`multiverso.Work` on one rank; tests/mpi/programs/working.py and losses.py have several."""
+"""`multiverso.Work` on one rank; several are in programs/working.py and fault_programs.py."""
 
 import unittest
 from unittest import mock

@@ -85,19 +85,6 @@ void MakeRounds(Session* session, int worker, int workers, int64_t columns) {
   }
 }
 
-TEST(SpanningSum, MatchTheModelDespiteLateMessages) {
-  for (const int64_t columns : {kNarrow, kWide}) {
-    for (const int ranks_per_node : {1, 2}) {
-      for (uint64_t seed = 0; seed < 3; ++seed) {
-        RunSpanningJob(
-            AllOf(4), ranks_per_node, /*delay=*/20, seed,
-            [columns](Session* session, int rank) { MakeRounds(session, rank, 4, columns); },
-            kSyncMode);
-      }
-    }
-  }
-}
-
 TEST(SpanningSum, SumAlongATreeOfNodes) {
   for (const int nodes : {32, 35}) {
     RunSpanningJob(

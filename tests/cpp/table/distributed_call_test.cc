@@ -95,19 +95,6 @@ void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_
   });
 }
 
-TEST(DistributedCall, RandomProgramsEndAtTheExactSum) {
-  uint64_t seed = 20261121;
-  for (const int ranks : {2, 3, 4}) {
-    for (const int ranks_per_node : {1, 2}) {
-      if (ranks_per_node >= ranks) continue;
-      // The rows of 257 x 100 follow their request's header in the same message or in others.
-      for (const Shape shape : {Shape{1, 1}, Shape{3, 2}, Shape{257, 5}, Shape{257, 100}}) {
-        RunRandomProgram(ranks, ranks_per_node, shape, ++seed);
-      }
-    }
-  }
-}
-
 TEST(DistributedCall, CutsRowsAndTablesThatAreLongerThanAMessage) {
   // Two servers have three rows, each of which needs 1.5 messages.
   RunRandomProgram(2, 1, Shape{3, kChunkBytes / 8 * 3 / 2}, 5);
@@ -130,23 +117,6 @@ TEST(DistributedCall, ServersAloneOnTheirNodeHoldAllRows) {
     if (rank == 2) return;
     ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
     EXPECT_EQ(out, (std::vector<float>{21, 22, 23, 24, 25}));
-  });
-}
-
-TEST(DistributedCall, SeveralThreadsOfARankCallAtOnce) {
-  RunSpanningJob(AllOf(2), 1, 4, 11, [&](Session* session, int /*rank*/) {
-    Table* const table = ValueOf(Create(session, ArrayOf(1000, DType::kInt64)));
-    const std::vector<int64_t> ones(1000, 1);
-    OnThreads(3, [&](int /*thread*/) {
-      std::vector<int64_t> out(1000);
-      for (int k = 0; k < 20; ++k) {
-        EXPECT_TRUE(Call(table, Request::AddGet(ones.data(), out.data())).ok());
-      }
-    });
-    ASSERT_TRUE(Barrier(session).ok());
-    std::vector<int64_t> out(1000);
-    ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
-    EXPECT_EQ(out, std::vector<int64_t>(1000, 2 * 3 * 20));
   });
 }
 

@@ -1,302 +1,328 @@
-"""Ranks that experience faults: ``faults.py FUNCTION ...`` runs one of the functions below.
+"""Ranks of which some have a fault: ``faults.py ROW [shielded]``, a row of `fault_rows.py`.
 
-Ranks report the error of a call, or None, under the name of the call or as "error".
+The others report the error of each call under its name, and the victims theirs as well.
 """
 
 import os
+import random
+import signal
+import socket
 import sys
+import tempfile
 import threading
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import worker
-from cases import TIMEOUT
-from worker import SHORT_TIMEOUT
+from fault_programs import PROGRAMS
+from fault_rows import ROUNDS, ROWS, ROWS_OF_HOSTS
 
 import multiverso as mv
-from multiverso import api
+from multiverso.api import current_session
 
-LAST = worker.SIZE - 1
-
-#: Whether the ranks are on several nodes.
-SPANS_NODES = "MULTIVERSO_RANKS_PER_NODE" in os.environ
-
-#: Rounds of a table in sync mode before the fault.
-ROUNDS = 5
-
-SIZE = 40_000
-
-#: Calls that all ranks make together, in any mode.
-COLLECTIVE_CALLS = {
-    "barrier": lambda table: mv.barrier(),
-    "create": lambda table: mv.ArrayTableHandler(3, name="later"),
-    "collective_get": lambda table: table.get(sync=True),
-    "shutdown": lambda table: mv.shutdown(),
-}
-
-#: Calls of sync mode, in which a round waits for every worker.
-ROUND_CALLS = {
-    "add": lambda table: table.add(_ones()),
-    "add_rows": lambda table: table.add([[1, 1, 1, 1]], [3]),
-    "get": lambda table: table.get(),
-    "get_rows": lambda table: table.get([3, 3]),
-    "add_get": lambda table: table.add_get(_ones()),
-    "aggregate": lambda table: mv.aggregate(np.ones(10**6)),
-    "result": lambda table: (table.add_async(_ones()), table.get_async().result()),
-    "flush": lambda table: (table.add_async(_ones()), table.get_async(), table.flush()),
-}
-
-CALLS = COLLECTIVE_CALLS | ROUND_CALLS
+#: Rounds of a table before the fault.
+COMPLETED = 2
+#: Elements of the table of most calls: several stripes, each with a lock of its own.
+SHAPE = (10_000, 4)
+#: Seconds of which only a mistake needs more.
+TIMEOUT = 60.0
+FAULTS = {}
 
 
-def _ones():
-    return np.ones((SIZE // 4, 4), np.float32)
+def fault(function):
+    """Register what a victim does while the others make, or will make, a call."""
+    FAULTS[function.__name__] = function
+    return function
 
 
-def _open_session(call, **options):
-    """Open a session, in sync mode if `call` needs rounds, and return a table after some rounds."""
-    if call not in ROUND_CALLS:
-        mv.init(**options)
-        return mv.ArrayTableHandler(3, name="weights")
-    mv.init(**{"sync": True, "timeout": TIMEOUT, **options})
-    table = mv.MatrixTableHandler(SIZE // 4, 4, name="weights")
-    for _ in range(ROUNDS):
-        table.add(_ones())
-        table.get()
-    return table
+@dataclass
+class Moment:
+    """A session in which a fault happens: its row, and the call that the others make."""
+
+    row: object
+    name: str
+    weights: mv.MatrixTable
+    biases: mv.ArrayTable
+
+    @property
+    def others(self):
+        """The ranks without the fault."""
+        return sorted(set(range(worker.SIZE)) - set(self.row.victims))
+
+    def call(self):
+        """Make the call."""
+        calls_of(self.weights)[self.name]()
+
+    def repeat(self):
+        """Make the call until it fails: the first may need only what the victim did before."""
+        self.call()
+        while mv.is_initialized():
+            self.call()
+
+    def report(self, call, name=None):
+        """Report the error of a call under the name of the moment's, or under another one."""
+        worker.report_call(call, name=name or self.name)
+
+    def announce(self, what):
+        """Announce something about this call."""
+        worker.announce(f"{self.name} {what}")
+
+    def await_others(self, what):
+        """Wait until all ranks without the fault have announced something."""
+        for rank in self.others:
+            worker.wait_for(f"{self.name} {what}", rank)
 
 
-def _sessions(*calls, **options):
-    """Yield each call with a table of its own session, which all ranks open at the same time."""
-    for call in calls:
-        worker.meet(f"opens-{call}")
-        yield call, _open_session(call, **options)
-        if mv.is_initialized():
-            api.current_session().leave_with(f"{call} is over")
+def calls_of(table):
+    """Return the calls that may meet a fault, by name."""
+    ones = np.ones(SHAPE, np.float32)
+    return {
+        "add": lambda: table.add(ones),
+        "call": lambda: (table.add(ones), table.get()),
+        "add_get": lambda: table.add_get(ones),
+        "get": lambda: (table.add(ones), table.get()),
+        "rows": lambda: (table.add([[1, 1, 1, 1]], [3]), table.get([3, 3])),
+        "get_rows": lambda: (table.add(ones), table.get([3, 3])),
+        "result": lambda: (table.add_async(ones), table.get_async().result()),
+        "flush": lambda: (table.add_async(ones), table.get_async(), table.flush()),
+        "collective_get": lambda: table.get(sync=True),
+        "aggregate": lambda: mv.aggregate(np.ones(100_000)),
+        "barrier": mv.barrier,
+        "create": lambda: mv.ArrayTable(3),
+        "shutdown": mv.shutdown,
+        "save": lambda: mv.save(f"{tempfile.gettempdir()}/saved", step=8),
+        "publish": lambda: mv.publish(7),
+        "work": lambda: (table.add(ones), table.add([[1, 1, 1, 1]], [3]), table.get(sync=True)),
+    }
 
 
-def late(*calls):
-    """All ranks but the last make each call; the last arrives after the others have timed out."""
-    worker.await_start()
-    for call, table in _sessions(*calls, timeout=SHORT_TIMEOUT):
-        if worker.RANK == LAST:
-            for rank in range(LAST):
-                worker.wait_for(f"timed-out-{call}", rank)
-        elif call == "get":  # waits only for a round that this rank has joined
-            table.add(_ones())
-        worker.report_call(CALLS[call], table, name=call)
-        if worker.RANK == LAST and SPANS_NODES and worker.reported(call) is None:
-            # The call may complete before the message about the timeout arrives; the next cannot.
-            worker.report_call(CALLS[call], table, name=call)
-        worker.announce(f"timed-out-{call}")
+def meet_fault(row, name):
+    """Open a session, complete some rounds, and meet the fault in a call."""
+    # A session that continues publishes, too, and therefore has a name.
+    job = os.path.basename(os.environ["MULTIVERSO_TEST_JOB"])
+    modes = {
+        "async": {},
+        "sync": {"sync": True},
+        "stale": {"staleness": 2},
+        "continue": {"on_peer_lost": "continue", "name": job},
+    }
+    options = {"timeout": TIMEOUT, "start_timeout": worker.WAIT_TIMEOUT, **row.session}
+    worker.meet(f"{name} opens")
+    mv.init(**options, **modes["sync" if name in ROUNDS else row.mode])
+    moment = Moment(
+        row, name, mv.MatrixTable(*SHAPE, name="weights"), mv.ArrayTable(3, name="biases")
+    )
+    for _ in range(COMPLETED):
+        moment.weights.add(np.ones(SHAPE, np.float32))
+        moment.weights.get()
+    mv.save(f"{tempfile.gettempdir()}/saved", step=7)
+    worker.report(host=socket.gethostname())
+    worker.meet(f"{name} begins")
+    is_victim = worker.RANK in row.victims
+    if is_victim:
+        os.environ["MULTIVERSO_FAILPOINTS"] = row.points or "none"
+    (FAULTS[row.what] if is_victim else OTHERS.get(row.what, go_on))(moment)
+    os.environ["MULTIVERSO_FAILPOINTS"] = "none"
+    if is_victim:
+        return end(row, name)
+    worker.report(ended=True)
+    moment.announce("reported")
+    # A rank that ends would be named by slower ones.
+    moment.await_others("reported")
+    return end(row, name)
 
 
-def deadlocks_over_two_tables():
-    """Each of two ranks waits in one table for the other rank, which waits in the other table."""
-    worker.await_start()
-    first = _open_session("add_get", timeout=SHORT_TIMEOUT)
-    second = mv.ArrayTableHandler(3, name="biases")
-    for table in (first, second) if worker.RANK == LAST else (second, first):
-        worker.report_call(table.add_get, np.ones(table.shape))
-        if worker.reported("error"):
-            return
+def end(row, name):
+    """End the session, which has failed unless the row has no errors."""
+    if mv.is_initialized():
+        mv.shutdown() if row.kind is None else current_session().leave_with(f"{name} is over")
 
 
-def no_init(what_instead):
-    """All ranks but the last open a session, and cannot finalize MPI; the last one does not end."""
-    if what_instead != "nothing":
-        from mpi4py import MPI
-
-        MPI.COMM_WORLD.Barrier()
-    if worker.RANK < LAST:
-        try:
-            mv.init(start_timeout=TIMEOUT if what_instead == "raises" else SHORT_TIMEOUT)
-        except mv.OperationTimeout as error:
-            if what_instead == "initializes_mpi_while_others_exit":
-                sys.exit(f"handled: {error}")
-            raise
-    elif what_instead == "raises":
-        raise ValueError("bad batch 17")
-    threading.Event().wait()
-
-
-def interrupted(*calls):
-    """Rank 0 waits in each call until the test interrupts it; the others arrive afterwards."""
-    for call, table in _sessions(*calls):
-        if worker.RANK == 0:
-            if call in ("get", "get_rows"):
-                table.add(_ones())
-            threading.Thread(target=_announce_when_waiting, args=(call,), daemon=True).start()
-            worker.report_call(CALLS[call], table, name=call)
-            if call in ROUND_CALLS:
-                # A program that continues after the error must not see part of a round.
-                worker.report_call(table.get, name=f"after {call}")
-            worker.announce(f"interrupted-{call}")
-        else:
-            worker.wait_for(f"interrupted-{call}", 0)
-            arriving_call = "add_get" if call in ("get", "get_rows") else call
-            worker.report_call(CALLS[arriving_call], table, name=call)
-
-
-def _announce_when_waiting(call):
-    """Announce that the main thread is inside a call of the library."""
-    worker.wait_for_library_call()
-    worker.announce(f"waiting-{call}")
-
-
-def killed(when):
-    """Announce "busy" at the point `when` and go on forever, until the test kills a rank."""
-    if when == "start":
-        _announce_and_sleep()
-    mv.init()
-    if when == "init":
-        _announce_and_sleep()
-    table = mv.ArrayTableHandler(100_000)
-    matrix = mv.MatrixTableHandler(1000, 10)
-    if when == "barrier":
-        if worker.RANK == 1:
-            _announce_and_sleep()
-        worker.announce("busy")
-        mv.barrier()
-    if when == "create":
-        worker.announce("busy")
-        while True:
-            mv.ArrayTableHandler(100_000, 1)
-    worker.announce("busy")
-    while True:
-        table.add(np.ones(100_000, np.float32))
-        matrix.add(np.ones((3, 10)), [0, 999, 0])
-        matrix.get(sync=True)
-
-
-def _announce_and_sleep():
-    worker.announce("busy")
-    while True:
-        time.sleep(1)
-
-
-def killed_in_calls(calls, mode="sync"):
-    """Repeat some calls until the test kills a rank."""
-    names = calls.split(",")
-    table = _open_session(names[0], **({"staleness": 2, "sync": False} if mode == "stale" else {}))
-    for name in names:
-        CALLS[name](table)
-    worker.announce("busy")
-    try:
-        while True:
-            for name in names:
-                CALLS[name](table)
-    except mv.MultiversoError as error:
-        worker.report(error=[type(error).__name__, str(error)])
-    os._exit(0)  # MPI can no longer be shut down cleanly
-
-
-def ends(how, call="barrier"):
-    """End the script of the last rank as `how` says while the other ranks wait for it in a call."""
-    table = _open_session(call)
-    if worker.RANK == LAST:
-        if how == "exception":
-            raise ValueError("bad batch 17")
-        if how == "exit":
-            sys.exit(3)
-        if how == "block":
-            with mv.init():
-                raise KeyError("lost in the block")
+def go_on(moment):
+    """Make the call until it fails, or, if it must not, with the ranks that remain."""
+    moment.announce("waits")
+    if moment.row.kind is not None:
+        moment.report(moment.repeat)
         return
-    worker.report_call(CALLS[call], table)
+    moment.report(lambda: until_made(moment.call))
+    if mv.is_initialized():
+        moment.report(mv.barrier, f"{moment.name} afterwards")
 
 
-def forks(how):
-    """Every rank forks a child that tries to use the session and ends."""
-    if how == "mpi4py":  # it would finalize MPI in a child that ends normally
-        from mpi4py import MPI
-
-        MPI.COMM_WORLD.Barrier()
-    mv.init()
-    table = mv.ArrayTableHandler(4)
-    mv.barrier()
-    pid = os.fork()
-    if pid == 0:
-        for call in (table.get, mv.barrier, mv.shutdown, mv.init):
-            try:
-                call()
-            except mv.errors.ForkedError:
-                continue
-            os._exit(9)
-        del table  # The parent and the other rank keep it.
-        if how == "mpi4py":
-            os._exit(5)  # as multiprocessing ends its children
-        sys.exit(5)
-    worker.report(child=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    table.add(np.ones(4))
-    mv.barrier()
-    worker.report(values=table.get().tolist())
-    mv.shutdown()
+def until_made(call):
+    """Make a collective call again after each loss in it, which all remaining ranks get."""
+    while True:
+        try:
+            return call()
+        except mv.PeerLostError:
+            continue
 
 
-def mpi4py_before():
-    """Import MPI first and use it throughout."""
-    from mpi4py import MPI
-
-    mv.init()
-    table = mv.ArrayTableHandler(1)
-    table.add([MPI.COMM_WORLD.allreduce(1)])
-    mv.shutdown()
-    worker.report(size=MPI.COMM_WORLD.allreduce(1))
+@fault
+def late(moment):
+    """Come after the others have given up."""
+    moment.await_others("reported")
+    moment.report(moment.repeat)
 
 
-def mpi4py_after():
-    """Import MPI after Multiverso has initialized it."""
-    mv.init()
-    from mpi4py import MPI
-
-    worker.report(size=MPI.COMM_WORLD.allreduce(1))
-    mv.shutdown()
-    MPI.COMM_WORLD.Barrier()
+@fault
+def crosses(moment):
+    """Wait for the others in another table."""
+    moment.report(lambda: moment.biases.add_get(np.ones(3)))
 
 
-def mpi4py_initialized_by_hand():
-    """Initialize and finalize MPI in the script."""
-    import mpi4py
-
-    mpi4py.rc.initialize = False
-    from mpi4py import MPI
-
-    worker.report_call(mv.init)
-    MPI.Init_thread(MPI.THREAD_MULTIPLE)
-    mv.init()
-    mv.shutdown()
-    worker.report(size=MPI.COMM_WORLD.allreduce(1))
-    MPI.Finalize()
+@fault
+def kill(moment):
+    """Be killed outside of any call, while the others wait."""
+    moment.await_others("waits")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def mpi4py_finalized_after_shutdown():
-    """Finalize MPI in the script, after which no session can be opened."""
-    mv.init()
-    from mpi4py import MPI
-
-    mv.shutdown()
-    worker.report(size=MPI.COMM_WORLD.allreduce(1))
-    MPI.Finalize()
-    worker.report_call(mv.init)
+@fault
+def kill_soon(moment):
+    """Be killed at a random moment of repeated calls."""
+    _kill_soon()
+    moment.repeat()
 
 
-def mpi4py_finalized_before_shutdown():
-    """Finalize MPI while the session is open. On one node the session stays usable."""
-    from mpi4py import MPI
+def _kill_soon():
+    soon = random.uniform(0, 0.3)
+    threading.Timer(soon, os.kill, [os.getpid(), signal.SIGKILL]).start()
 
-    mv.init()
-    table = mv.ArrayTableHandler(1)
-    worker.report(size=MPI.COMM_WORLD.allreduce(1))
-    MPI.Finalize()
-    table.add([1])
-    mv.barrier()
-    worker.report(values=table.get().tolist())
-    mv.shutdown()
+
+@fault
+def kill_in_call(moment):
+    """Be killed, by a failpoint, in the call that the others make, too."""
+    moment.report(moment.call)
+    worker.wait_for_kill(timeout=20)
+
+
+@fault
+def kill_in_add(moment):
+    """Be killed, by a failpoint, in an add, with a lock that the others need."""
+    kill_in_call(moment)
+
+
+def _add_after_kill(moment):
+    """Check that all adds but the victim's are exact."""
+    (victim,) = moment.row.victims
+    worker.wait_until_gone(victim)
+    go_on(moment)
+    least = COMPLETED * worker.SIZE + len(moment.others)
+    values = np.unique(moment.weights.get()).tolist()
+    assert values == [least, least + 1], values
+
+
+@fault
+def exception(moment):
+    """Raise an exception that ends the script."""
+    raise ValueError("bad batch 17")
+
+
+@fault
+def block(moment):
+    """Raise an exception in the block of the session."""
+    with current_session():
+        raise KeyError("lost in the block")
+
+
+@fault
+def exits(moment):
+    """End the script with a code."""
+    sys.exit(3)
+
+
+@fault
+def silently(moment):
+    """End the script without an error."""
+    sys.exit()
+
+
+def _interrupt(moment, number):
+    def send():
+        worker.wait_for_library_call()
+        signal.pthread_kill(threading.main_thread().ident, number)
+
+    threading.Thread(target=send, daemon=True).start()
+    moment.report(moment.call)
+    moment.announce("interrupted")
+
+
+@fault
+def interrupt(moment):
+    """Press Ctrl-C while this rank waits for the others."""
+    _interrupt(moment, signal.SIGINT)
+
+
+def _raise(signum, frame):
+    raise ValueError("bad batch 17")
+
+
+@fault
+def handler(moment):
+    """Let the handler of a signal raise an exception while this rank waits for the others."""
+    signal.signal(signal.SIGALRM, _raise)
+    _interrupt(moment, signal.SIGALRM)
+
+
+def _go_on_after_interrupt(moment):
+    worker.wait_for(f"{moment.name} interrupted", moment.row.victims[0])
+    go_on(moment)
+
+
+@fault
+def suspend(moment):
+    """Stop, in the call if a failpoint says so, until the others have reported their errors."""
+    if moment.row.points:
+        moment.report(moment.call)
+    else:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    moment.report(moment.call, f"{moment.name} again")
+
+
+def _go_on_until_resumed(moment):
+    """Make the call without the suspended ranks, and let these continue afterwards."""
+    for rank in moment.row.victims:
+        worker.wait_until_suspended(rank)
+    go_on(moment)
+    moment.announce("gave up")
+    moment.await_others("gave up")
+    if worker.RANK == moment.others[0]:
+        for rank in moment.row.victims:
+            worker.resume(rank)
+
+
+@fault
+def suspend_briefly(moment):
+    """Stop until another rank has slept for a moment."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    go_on(moment)
+
+
+def _resume_soon(moment):
+    worker.wait_until_suspended(moment.row.victims[0])
+    time.sleep(0.5)
+    worker.resume(moment.row.victims[0])
+    go_on(moment)
+
+
+#: What the ranks without a fault do, where it is more than the call.
+OTHERS = {
+    "interrupt": _go_on_after_interrupt,
+    "handler": _go_on_after_interrupt,
+    "kill_in_add": _add_after_kill,
+    "suspend": _go_on_until_resumed,
+    "suspend_briefly": _resume_soon,
+}
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "killed_in_calls":
+    if "shielded" in sys.argv:
         worker.shield()
     worker.begin()
-    globals()[sys.argv[1]](*sys.argv[2:])
+    the_row = (ROWS | ROWS_OF_HOSTS)[sys.argv[1]]
+    if the_row.what in PROGRAMS:
+        PROGRAMS[the_row.what](the_row)
+    for call_name in the_row.when:
+        meet_fault(the_row, call_name)

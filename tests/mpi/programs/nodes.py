@@ -86,21 +86,6 @@ def sync_rounds(count):
         worker.wait_for("counted")
 
 
-def waits_for_a_suspended_server():
-    """Rank 0 waits for a suspended server until the test interrupts it."""
-    mv.init(timeout=60)
-    table = mv.ArrayTableHandler(1000)
-    mv.barrier()
-    if worker.RANK == LAST:
-        worker.announce("to-suspend")
-    elif worker.RANK == 0:
-        worker.wait_for("suspended")
-        worker.announce("waiting")
-        worker.report_call(table.get)
-    worker.wait_for("over")
-    os._exit(0)
-
-
 if __name__ == "__main__":
     worker.begin()
     globals()[sys.argv[1]](*sys.argv[2:])

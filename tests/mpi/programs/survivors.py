@@ -23,6 +23,12 @@ class Acknowledged:
         self.counts[table] += 1
 
 
+def acknowledged_of(rank):
+    """Return how many adds of a rank to each table have returned, also of a rank that is gone."""
+    path = Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"adds-{rank}"
+    return np.frombuffer(path.read_bytes(), np.int64).tolist() if path.exists() else [0, 0]
+
+
 def counts_of(value, bits):
     """Return the number of adds of each rank; rank r's is in the r-th group of `bits` bits."""
     return [int(value >> (bits * rank)) % (1 << bits) for rank in range(worker.SIZE)]

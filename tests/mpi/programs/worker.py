@@ -1,5 +1,6 @@
 """The ranks' side of the harness: reports, announcements, stacks on demand; see tests/launch.py."""
 
+import contextlib
 import faulthandler
 import gc
 import json
@@ -12,10 +13,6 @@ from pathlib import Path
 
 #: Seconds after which a rank stops waiting for an announcement.
 WAIT_TIMEOUT = 100.0
-
-#: The timeout, in seconds, of sessions whose calls must time out. Their start must not, and takes
-#: half a second where three jobs share a core.
-SHORT_TIMEOUT = 6.0
 
 #: The attributes of an error about another rank.
 ERROR_ATTRIBUTES = ("rank", "host", "table", "last_call", "silent_for", "last_checkpoint")
@@ -81,11 +78,6 @@ def report_call(function, *arguments, name="error"):
         report(**{name: None})
 
 
-def reported(name):
-    """Return the value that this rank has reported as `name`."""
-    return _reported.get(name)
-
-
 def announce(name):
     """Announce `name` to the test and the other ranks."""
     _write(f"{name}-{RANK}", "")
@@ -94,11 +86,7 @@ def announce(name):
 def wait_for(name, rank="test", timeout=WAIT_TIMEOUT):
     """Wait at most `timeout` seconds for an announcement of another rank or of the test."""
     path = _folder() / f"{name}-{rank}"
-    deadline = time.monotonic() + timeout
-    while not path.exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"rank {RANK} waited in vain for {path.name}")
-        time.sleep(0.005)
+    _await(path.exists, f"{path.name} exists", timeout)
 
 
 def wait_for_kill(timeout=WAIT_TIMEOUT):
@@ -108,6 +96,51 @@ def wait_for_kill(timeout=WAIT_TIMEOUT):
     except TimeoutError:
         report(not_killed=True)
         raise
+
+
+def _pid(rank):
+    return int((_folder() / f"pid-{rank}").read_text("utf-8"))
+
+
+def _states(rank):
+    """Return the states of the threads of a rank, none if it has ended."""
+    try:
+        threads = list(Path(f"/proc/{_pid(rank)}/task").iterdir())
+        stats = [(thread / "stat").read_text("ascii") for thread in threads]
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    # The state follows the name of the program, which is in parentheses.
+    return {stat.rpartition(") ")[2][0] for stat in stats}
+
+
+def _await(condition, what, timeout=WAIT_TIMEOUT):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank {RANK} waited in vain until {what}")
+        time.sleep(0.005)
+
+
+def wait_until_suspended(rank):
+    """Wait until all threads of another rank have stopped: they may run on for milliseconds."""
+    _await(lambda: _states(rank) == {"T"}, f"rank {rank} is suspended")
+
+
+def wait_until_gone(rank):
+    """Wait until the process of another rank has ended."""
+    _await(lambda: _states(rank) <= {"Z"}, f"rank {rank} has ended")
+
+
+def suspend(rank):
+    """Suspend another rank."""
+    os.kill(_pid(rank), signal.SIGSTOP)
+    wait_until_suspended(rank)
+
+
+def resume(rank):
+    """Let a rank continue that is suspended, unless it was killed meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(_pid(rank), signal.SIGCONT)
 
 
 def is_announced(name, rank="test"):

@@ -12,6 +12,13 @@ needs_failpoints = unittest.skipUnless(
 )
 
 
-def environment(points):
-    """Return the variables that activate `points`, such as "file.write@3=kill", in a process."""
-    return {"MULTIVERSO_LIBRARY": str(LIBRARY), "MULTIVERSO_FAILPOINTS": points}
+def environment(points="none", factor=1):
+    """Return the variables that activate `points`, such as "file.write@3=kill", in a process.
+
+    The clock of the library is `factor` times as fast as others, so that deadlines pass sooner.
+    """
+    return {
+        "MULTIVERSO_LIBRARY": str(LIBRARY),
+        "MULTIVERSO_FAILPOINTS": points,
+        "MULTIVERSO_CLOCK_FACTOR": str(factor),
+    }
