@@ -60,18 +60,5 @@ TEST(LastPeer, BelongsToTheLastError) {
   EXPECT_LT(LastPeer().rank, 0);
 }
 
-TEST(LastError, BelongsToTheCallingThread) {
-  Report(Status(Code::kValue, "of the main thread"));
-  testing::OnThreads(4, [](int me) {
-    EXPECT_STREQ(LastError(), "");
-    const std::string mine = "of thread " + std::to_string(me);
-    for (int i = 0; i < 1000; ++i) {
-      Report(Status(Code::kValue, mine));
-      ASSERT_EQ(LastError(), mine);
-    }
-  });
-  EXPECT_STREQ(LastError(), "of the main thread");
-}
-
 }  // namespace
 }  // namespace multiverso::c_api

@@ -17,10 +17,6 @@ void WithMatrix(const Body& body) {
   });
 }
 
-TEST(Table, NamesRankTableAndCallInWhere) {
-  WithMatrix([](const Table* table) { EXPECT_EQ(table->Where("get"), "rank 0, table 'w', get"); });
-}
-
 TEST(Table, RejectsAnyOtherCountOfElements) {
   WithMatrix([](const Table* table) {
     float data[13] = {};
@@ -58,38 +54,6 @@ TEST(Table, NamesTheFirstRowIdThatIsOutOfRange) {
                           StrCat("row_ids[1]: expected 0 to 3, received ", bad)));
     }
   });
-}
-
-TEST(Table, RejectsCallsOfServers) {
-  RunJob({Role::kWorker, Role::kServer}, [](Session* session, int rank) {
-    Table* const table = ValueOf(Create(session, MatrixOf(4, 3)));
-    float data[12] = {};
-    const int64_t id = 0;
-    const Code expected = rank == 0 ? Code::kOk : Code::kState;
-    EXPECT_EQ(table->Check(Request::Get(data), 12).code(), expected);
-    EXPECT_EQ(table->Check(Request::GetRows(&id, 1, data), 3).code(), expected);
-  });
-}
-
-TEST(Table, SharesHyperParametersAmongAllRanks) {
-  const auto run = [](Session* session, int rank) {
-    TableSpec spec = MatrixOf(4, 3);
-    spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
-    spec.hyper[kLearningRate] = 0.5;
-    Table* const table = ValueOf(Create(session, spec));
-    EXPECT_EQ(table->GetHyper(kLearningRate), 0.5);
-    ASSERT_TRUE(Barrier(session).ok());
-    if (rank == 1) {
-      EXPECT_TRUE(Call(table, Request::SetHyper(kLearningRate, 0.25)).ok());
-    }
-    ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(table->GetHyper(kLearningRate), 0.25);
-    if (rank == 0) Add(table, std::vector<float>(12, 4));
-    ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(Values<float>(table), std::vector<float>(12, -1));
-  };
-  RunJob(AllOf(2), run);
-  RunSpanningJob(AllOf(3), /*ranks_per_node=*/1, /*delay=*/4, /*seed=*/12, run);
 }
 
 TEST(Table, OfKeysHasNoMemoryToShow) {
