@@ -3,21 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
-#include <string>
-
-#include "support/threads.h"
 
 namespace multiverso::c_api {
 namespace {
 
 int32_t NumberOf(Code code) { return static_cast<int32_t>(code); }
-
-TEST(Guard, ReturnsTheCode) {
-  EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
-  EXPECT_EQ(Guard([] { return Status::Outdated(); }), 1);
-  EXPECT_EQ(Guard([] { return Status(Code::kIndex, "row 9"); }), NumberOf(Code::kIndex));
-  EXPECT_STREQ(LastError(), "row 9");
-}
 
 TEST(Guard, TurnsExceptionsIntoStatuses) {
   EXPECT_EQ(Guard([]() -> Status { throw std::bad_alloc(); }), NumberOf(Code::kMemory));

@@ -109,21 +109,5 @@ TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
   }
 }
 
-TEST(Session, CanBeEndedWhileOtherThreadsFreeItsTables) {
-  for (int round = 0; round < 100; ++round) {
-    const MV_Session session = OpenAlone();
-    MV_Table tables[3] = {};
-    for (MV_Table& table : tables) table = CreateArray(session, 10);
-    OnThreads(4, [&](int me) {
-      if (me == 3) {
-        EXPECT_EQ(MV_SessionLeave(session, "end"), MV_OK) << MV_LastError();
-        return;
-      }
-      const int32_t status = MV_TableFree(tables[me]);
-      EXPECT_TRUE(status == MV_OK || status == MV_ERR_HANDLE) << MV_LastError();
-    });
-  }
-}
-
 }  // namespace
 }  // namespace multiverso::testing

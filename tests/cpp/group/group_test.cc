@@ -197,20 +197,6 @@ TEST(Group, IsCompleteWhenTheLastRankDiesBeforeItAnnouncesThat) {
   EXPECT_TRUE(Wait(ranks, 0).ok());
 }
 
-TEST(Group, OfWorkersAndWorldAreIndependent) {
-  const RankContexts ranks({Role::kAll, Role::kServer, Role::kWorker});
-  OnThreads(3, [&](int rank) {
-    for (int round = 0; round < 500; ++round) {
-      if (rank != 1) {
-        ranks[rank]->workers()->BeginAllgather(CollectiveKind::kCollectiveGet);
-        ASSERT_TRUE(ranks[rank]->workers()->Wait(Patiently()).ok());
-      }
-      ranks[rank]->world()->BeginAllgather(CollectiveKind::kBarrier);
-      ASSERT_TRUE(ranks[rank]->world()->Wait(Patiently()).ok());
-    }
-  });
-}
-
 TEST(Group, ContinuesWithoutARankThatLeftIfLossesAreSurvived) {
   const RankContexts ranks(AllOf(3), 0, Surviving());
   Begin(ranks, 0);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <utility>
@@ -34,20 +35,26 @@ std::vector<float> Part(int worker, size_t count) {
   return part;
 }
 
-void CheckSizes(Session* session, int worker, int workers, const std::vector<size_t>& counts) {
+// Returns the sum of the arrays of all workers. A test computes it before its ranks begin.
+std::vector<float> SumOfParts(int workers) {
   std::vector<std::vector<float>> parts;
-  for (int other = 0; other < workers; ++other) parts.push_back(Part(other, kPeriod));
-  std::vector<float> expected;
+  for (int worker = 0; worker < workers; ++worker) parts.push_back(Part(worker, kPeriod));
+  std::vector<float> sum;
   for (size_t i = 0; i < kPeriod; ++i) {
     std::vector<std::optional<float>> terms;
     for (const auto& part : parts) terms.emplace_back(part[i]);
-    expected.push_back(*PairwiseModel(terms));
+    sum.push_back(*PairwiseModel(terms));
   }
+  return sum;
+}
+
+void CheckSizes(Session* session, const std::vector<float>& sum,
+                const std::vector<size_t>& counts) {
   for (const size_t count : counts) {
-    std::vector<float> mine = Part(worker, count);
+    std::vector<float> mine = Part(session->members().worker_id(), count);
     ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
     for (size_t i = 0; i < count; ++i) {
-      ASSERT_EQ(mine[i], expected[i % kPeriod]) << i << " of " << count << " elements";
+      ASSERT_EQ(mine[i], sum[i % kPeriod]) << i << " of " << count << " elements";
     }
   }
 }
@@ -59,18 +66,20 @@ const std::vector<size_t> kLargeCounts{10000, kChunk - 1, kChunk, kChunk + 1, 3 
 
 TEST(Aggregation, SumsOverNodesDespiteLateMessages) {
   for (const auto& [ranks, ranks_per_node] : {std::pair(2, 1), {4, 2}, {5, 2}, {8, 1}}) {
+    const std::vector<float> sum = SumOfParts(ranks);
     RunSpanningJob(AllOf(ranks), ranks_per_node, /*delay=*/5, /*seed=*/1,
-                   [ranks = ranks](Session* session, int rank) {
-                     CheckSizes(session, rank, ranks, kSmallCounts);
-                     CheckSizes(session, rank, ranks, kLargeCounts);
+                   [&](Session* session, int /*rank*/) {
+                     CheckSizes(session, sum, kSmallCounts);
+                     CheckSizes(session, sum, kLargeCounts);
                    });
   }
 }
 
 TEST(Aggregation, SumsAlongATreeOfNodes) {
   constexpr int kNodes = 33;
-  RunSpanningJob(AllOf(kNodes), 1, /*delay=*/2, /*seed=*/1, [](Session* session, int rank) {
-    CheckSizes(session, rank, kNodes, {1, 4000, 4100});
+  const std::vector<float> sum = SumOfParts(kNodes);
+  RunSpanningJob(AllOf(kNodes), 1, /*delay=*/2, /*seed=*/1, [&](Session* session, int /*rank*/) {
+    CheckSizes(session, sum, {1, 4000, 4100});
   });
 }
 
@@ -80,10 +89,11 @@ TEST(Aggregation, OverNodesIncludesOnlyWorkers) {
                         {Role::kWorker, Role::kWorker, kServer, kServer},
                         {Role::kWorker, kServer, kServer, kServer}};
   for (const Roles& roles : jobs) {
-    RunSpanningJob(roles, 2, /*delay=*/2, /*seed=*/3, [](Session* session, int /*rank*/) {
-      const Membership& members = session->members();
-      if (!members.is_worker()) return;
-      CheckSizes(session, members.worker_id(), members.num_workers(), kSmallCounts);
+    const auto servers = std::count(roles.begin(), roles.end(), kServer);
+    const std::vector<float> sum =
+        SumOfParts(static_cast<int>(roles.size() - static_cast<size_t>(servers)));
+    RunSpanningJob(roles, 2, /*delay=*/2, /*seed=*/3, [&](Session* session, int /*rank*/) {
+      if (session->members().is_worker()) CheckSizes(session, sum, kSmallCounts);
     });
   }
 }

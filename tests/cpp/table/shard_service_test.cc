@@ -97,5 +97,23 @@ TEST(ShardService, DropsGarbageAndContinues) {
   unsetenv("MULTIVERSO_LOG");
 }
 
+TEST(ShardService, KeepsATableUntilEveryNodeHasReleasedIt) {
+  RunSpanningJob(AllOf(4), /*ranks_per_node=*/2, /*delay=*/2, 4, [&](Session* session, int rank) {
+    Table* const table = ValueOf(Create(session, ArrayOf(100)));
+    ShardService* const service = table->service();
+    if (rank < 3) session->ReleaseTable(table);
+    ASSERT_TRUE(Barrier(session).ok());
+    EXPECT_EQ(service->num_tables(), 1U);  // rank 3 has not released the table
+    ASSERT_TRUE(Barrier(session).ok());
+    if (rank == 3) {
+      std::vector<float> out(100);
+      ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
+      session->ReleaseTable(table);
+    }
+    EXPECT_TRUE(Eventually([&] { return service->num_tables() == 0; }));
+    ASSERT_TRUE(Barrier(session).ok());
+  });
+}
+
 }  // namespace
 }  // namespace multiverso::testing
