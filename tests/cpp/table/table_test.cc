@@ -56,6 +56,17 @@ TEST(Table, NamesTheFirstRowIdThatIsOutOfRange) {
   });
 }
 
+TEST(Table, RejectsCallsOfServers) {
+  RunJob({Role::kWorker, Role::kServer}, [](Session* session, int rank) {
+    Table* const table = ValueOf(Create(session, MatrixOf(4, 3)));
+    float data[12] = {};
+    const int64_t id = 0;
+    const Code expected = rank == 0 ? Code::kOk : Code::kState;
+    EXPECT_EQ(table->Check(Request::Get(data), 12).code(), expected);
+    EXPECT_EQ(table->Check(Request::GetRows(&id, 1, data), 3).code(), expected);
+  });
+}
+
 TEST(Table, OfKeysHasNoMemoryToShow) {
   const auto run = [](Session* session, int /*rank*/) {
     TableSpec spec = MatrixOf(1, 2);
