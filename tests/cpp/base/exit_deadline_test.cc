@@ -20,9 +20,5 @@ TEST(ExitDeadline, EndsTheProcessAndNamesTheCall) {
       "s\\..*start_timeout=");
 }
 
-TEST(ExitDeadline, EndsItsThreadWhenTheCallReturns) {
-  const ExitDeadline deadline("MPI_Init", std::chrono::hours(1));
-}
-
 }  // namespace
 }  // namespace multiverso::testing

@@ -12,16 +12,6 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(PlatformName, IsOneOfThree) {
-  const std::string name = PlatformName();
-  EXPECT_TRUE(name == "linux" || name == "posix" || name == "windows") << name;
-}
-
-TEST(AllowedCores, IsBetweenOneAndTheCoresOfTheMachine) {
-  EXPECT_GE(AllowedCores(), 1);
-  EXPECT_LE(AllowedCores(), OnlineCores());
-}
-
 TEST(ProcessStart, IsZeroOnlyForProcessesThatHaveEnded) {
   EXPECT_GT(ProcessStart(ProcessId()), 0);
   EXPECT_EQ(ProcessStart(ProcessId()), ProcessStart(ProcessId()));

@@ -175,35 +175,6 @@ TEST_F(ForkDuringABackgroundCall, LetsTheChildReleaseAFutureWhoseTableIsGone) {
   EXPECT_EQ(MV_FutureRelease(future_), MV_OK);
 }
 
-TEST(FailedBackgroundCall, EndsTheNextCollectiveCallOnAllRanks) {
-  const auto create = [](MV_Session session) {
-    const MV_TableOptions options = ArrayOptions(3);
-    MV_Table table = nullptr;
-    return MV_TableCreate(session, &options, &table);
-  };
-  const auto sum = [](MV_Session session) {
-    float values[2] = {};
-    return MV_SessionAggregate(session, MV_OP_SUM, MV_FLOAT32, values, 2);
-  };
-  int32_t (*const calls[])(MV_Session) = {MV_SessionBarrier, create, sum, MV_SessionSaveWait};
-  RunApiJob(2, kPatience, [&](MV_Session session, int rank) {
-    const MV_Table table = CreateArray(session, 3);
-    for (const auto& call : calls) {
-      MV_Future future = nullptr;
-      if (rank == 1) {
-        const auto fail = [](const WaitLimit&) { return Status(Code::kMemory, "no room"); };
-        ASSERT_EQ(StartBody(table, fail, &future), MV_OK);
-      }
-      EXPECT_EQ(call(session), MV_ERR_MEMORY) << MV_LastError();
-      EXPECT_TRUE(LastErrorHas("rank 1"));
-      EXPECT_TRUE(LastErrorHas("no room"));
-      EXPECT_EQ(call(session), MV_OK) << MV_LastError();
-      EXPECT_EQ(MV_FutureRelease(future), rank == 1 ? MV_OK : MV_ERR_HANDLE);
-    }
-    EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
-  });
-}
-
 TEST(InterruptedFlush, EndsTheCollectiveCallOnAllRanks) {
   RunApiJob(2, kPatience, [](MV_Session session, int rank) {
     const MV_Table table = CreateArray(session, 3);

@@ -6,7 +6,6 @@
 #include <future>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "support/status.h"
 
@@ -47,21 +46,6 @@ struct HeldCall {
   }
 };
 
-TEST(BackgroundQueue, MakesCallsInOrder) {
-  std::vector<int> made;
-  BackgroundQueue queue(kLong);
-  EXPECT_TRUE(queue.IsIdle());
-  for (int i = 0; i < 100; ++i) {
-    Start(&queue, 1, [&made, i] {
-      made.push_back(i);
-      return Status::Ok();
-    });
-  }
-  EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
-  EXPECT_TRUE(queue.IsIdle());
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(made[static_cast<size_t>(i)], i);
-}
-
 TEST(BackgroundQueue, LimitsTheNumberOfSmallCalls) {
   BackgroundQueue queue(kLong);
   HeldCall held;
@@ -76,22 +60,6 @@ TEST(BackgroundQueue, LimitsTheNumberOfSmallCalls) {
   held.released.set_value();
   EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
   EXPECT_TRUE(HasRoom(&queue, 0));
-}
-
-TEST(BackgroundQueue, ReportsAFailureToTheWaitOrToTheNextFlush) {
-  BackgroundQueue queue(kLong);
-  const auto fail = [] { return kFailure; };
-  const auto waited = Start(&queue, 0, fail);
-  int32_t done = 0;
-  EXPECT_TRUE(IsError(queue.WaitFor(waited, MuchTime(), &done), Code::kValue, "a failure"));
-  EXPECT_EQ(done, 1);
-  EXPECT_TRUE(IsError(queue.WaitFor(waited, NoTime(), &done), Code::kValue, "a failure"));
-  EXPECT_TRUE(IsOk(queue.Flush(MuchTime())));
-  Start(&queue, 0, fail);
-  Start(&queue, 0, fail);
-  EXPECT_TRUE(IsOk(queue.Drain(MuchTime())));
-  EXPECT_TRUE(IsError(queue.Flush(MuchTime()), Code::kValue, "2 background calls failed, first"));
-  EXPECT_TRUE(IsOk(queue.Flush(MuchTime())));
 }
 
 TEST(BackgroundQueue, ReportsAnException) {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -87,32 +86,6 @@ TEST_F(CollectiveApi, RejectsInvalidArguments) {
   for (const int32_t kind : {-1, 6}) {
     expect(kind, MV_ERR_VALUE, "MV_CollectiveCall.kind", [](auto* /*call*/) {});
   }
-}
-
-TEST(CollectiveCalls, OfEveryKindUseTheResultsOfTheCallsBefore) {
-  RunApiJob(2, kPatience, [](MV_Session session, int me) {
-    Floats sum = {1, static_cast<float>(me)};
-    Floats sum_of_other = {8, 9};
-    Floats all[2] = {Floats(2), Floats(2)};
-    Floats exchanged[2] = {Floats(2), Floats(2)};
-    Floats part(2);
-    Collective calls[] = {{MV_CALL_AGGREGATE, {}, {&sum}},
-                          {MV_CALL_BARRIER, {}, {}},
-                          {MV_CALL_ALL_GATHER, {&sum}, {&all[0], &all[1]}},
-                          {MV_CALL_BROADCAST, {}, {me == 1 ? &all[0] : &sum_of_other}, 1},
-                          {MV_CALL_ALL_TO_ALL,
-                           {me == 1 ? &part : &sum_of_other, &all[1]},
-                           {&exchanged[0], &exchanged[1]}},
-                          {MV_CALL_REDUCE_SCATTER, {&exchanged[1], &all[0]}, {&part}}};
-    for (Collective& call : calls) {
-      EXPECT_EQ(MV_SessionRun(session, call.get()), MV_OK) << MV_LastError();
-    }
-    EXPECT_EQ(sum, Floats({2, 1}));
-    EXPECT_EQ(sum_of_other, me == 1 ? Floats({8, 9}) : Floats({2, 1}));
-    EXPECT_EQ(exchanged[1], me == 1 ? Floats({2, 1}) : Floats({0, 0}));
-    EXPECT_EQ(part, me == 1 ? Floats({4, 2}) : Floats({2, 1}));
-    EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
-  });
 }
 
 TEST(CollectiveCalls, OfARankThatLeavesEndWithoutAbortingTheSession) {

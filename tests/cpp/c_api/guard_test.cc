@@ -3,21 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
-#include <string>
-
-#include "support/threads.h"
 
 namespace multiverso::c_api {
 namespace {
 
 int32_t NumberOf(Code code) { return static_cast<int32_t>(code); }
-
-TEST(Guard, ReturnsTheCode) {
-  EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
-  EXPECT_EQ(Guard([] { return Status::Outdated(); }), 1);
-  EXPECT_EQ(Guard([] { return Status(Code::kIndex, "row 9"); }), NumberOf(Code::kIndex));
-  EXPECT_STREQ(LastError(), "row 9");
-}
 
 TEST(Guard, TurnsExceptionsIntoStatuses) {
   EXPECT_EQ(Guard([]() -> Status { throw std::bad_alloc(); }), NumberOf(Code::kMemory));
@@ -58,19 +48,6 @@ TEST(LastPeer, BelongsToTheLastError) {
   EXPECT_EQ(LastPeer().last_call, "barrier");
   Report(Status(Code::kValue, "something else"));
   EXPECT_LT(LastPeer().rank, 0);
-}
-
-TEST(LastError, BelongsToTheCallingThread) {
-  Report(Status(Code::kValue, "of the main thread"));
-  testing::OnThreads(4, [](int me) {
-    EXPECT_STREQ(LastError(), "");
-    const std::string mine = "of thread " + std::to_string(me);
-    for (int i = 0; i < 1000; ++i) {
-      Report(Status(Code::kValue, mine));
-      ASSERT_EQ(LastError(), mine);
-    }
-  });
-  EXPECT_STREQ(LastError(), "of the main thread");
 }
 
 }  // namespace

@@ -68,27 +68,6 @@ class Handles : public ::testing::Test {
   Numbers& table_ = OnlyTable();
 };
 
-TEST_F(Handles, LeadToTheirObjects) {
-  const Handle first = Open(1);
-  const Handle second = Open(2);
-  EXPECT_NE(first, nullptr);
-  EXPECT_NE(first, second);
-  EXPECT_EQ(Get(first), 1);
-  EXPECT_EQ(Get(second), 2);
-}
-
-TEST_F(Handles, OpenHandlesListsTheOpenOnes) {
-  const auto is_listed = [&](Handle handle) {
-    const std::vector<Handle> all = table_.OpenHandles();
-    return std::count(all.begin(), all.end(), handle) == 1;
-  };
-  const Handle first = Open(1);
-  const Handle second = Open(2);
-  EXPECT_TRUE(is_listed(first) && is_listed(second));
-  EXPECT_EQ(Close(first), 1);
-  EXPECT_TRUE(!is_listed(first) && is_listed(second));
-}
-
 TEST_F(Handles, InvalidOnesLeadNowhere) {
   const Handle first = Open(1);
   const auto twice = reinterpret_cast<uintptr_t>(first);
@@ -143,17 +122,6 @@ TEST_F(Handles, BeingClosedAllowNoNewUseAndKeepTheirSlot) {
     EXPECT_EQ(*use->get(), 1);
     use.reset();
   });
-}
-
-TEST_F(Handles, UseCanBeMoved) {
-  const Handle first = Open(1);
-  Numbers::Use use = table_.Using(first);
-  {
-    const Numbers::Use moved(std::move(use));
-    EXPECT_TRUE(moved);
-    EXPECT_EQ(Close(first, Clock::now()), -1);
-  }
-  EXPECT_EQ(Close(first, Clock::now()), 1);
 }
 
 TEST_F(Handles, AreStaleInAChildWhichCanReuseTheirSlots) {

@@ -102,6 +102,10 @@ int TryInChild(MV_Session session, MV_Table table) {
 TEST_F(AloneTest, FunctionsRejectNull) {
   EXPECT_EQ(TryNeedy(session_, MV_ERR_VALUE), 0);
   EXPECT_EQ(TryNeedy(CreateArray(session_, 3), MV_ERR_VALUE), 0);
+  EXPECT_EQ(MV_SessionOptionsInit(nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableOptionsInit(nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_LastErrorPeer(nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_ExitDeadlineBegin(nullptr, 1), MV_ERR_VALUE);
 }
 
 TEST_F(AloneTest, FunctionsRejectHandlesThatAreNotOpen) {
@@ -204,18 +208,6 @@ TEST_F(Fork, DoesNotUnmapMemoryOfTheChildWhenASyncIsFreed) {
   });
   EXPECT_EQ(child.Wait(), 0);
   EXPECT_EQ(MV_ParamSyncFree(sync), MV_OK);
-}
-
-TEST(ForkWithoutASession, DoesNotRestrictTheChild) {
-  EXPECT_EQ(MV_SessionClose(OpenAlone()), MV_OK);
-  Child child([] {
-    const MV_Session session = OpenAlone();
-    const MV_Table table = CreateArray(session, 3);
-    float value[3] = {1, 1, 1};
-    if (MV_TableAddGet(table, value, value, 3) != MV_OK) return 1;
-    return MV_SessionClose(session) == MV_OK ? 0 : 2;
-  });
-  EXPECT_EQ(child.Wait(), 0);
 }
 
 // Forks while another thread waits for the lock of a table, and then releases the lock.

@@ -1,29 +1,31 @@
-// MV_Session...: options, description, handles and threads, with one rank.
+// MV_Session...: options, handles and threads, with one rank.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <string>
 #include <vector>
 
-#include "base/text.h"
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
 namespace multiverso::testing {
 namespace {
 
-TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
-  MV_SessionOptions options;
-  ASSERT_EQ(MV_SessionOptionsInit(&options), MV_OK);
-  EXPECT_EQ(options.struct_size, static_cast<int64_t>(sizeof(options)));
-  EXPECT_EQ(options.mode, MV_MODE_ASYNC);
-  EXPECT_EQ(options.role, MV_ROLE_ALL);
-  EXPECT_EQ(options.transport, MV_TRANSPORT_SINGLE);
-  EXPECT_EQ(options.timeout_ms, 1800000);
-  EXPECT_EQ(options.start_timeout_ms, 0);
-  EXPECT_EQ(options.mpi_comm, nullptr);
-  EXPECT_EQ(MV_SessionOptionsInit(nullptr), MV_ERR_VALUE);
+TEST(Options, HaveTheDefaultsOfTheHeader) {
+  MV_SessionOptions session;
+  ASSERT_EQ(MV_SessionOptionsInit(&session), MV_OK);
+  EXPECT_EQ(session.mode, MV_MODE_ASYNC);
+  EXPECT_EQ(session.role, MV_ROLE_ALL);
+  EXPECT_EQ(session.transport, MV_TRANSPORT_SINGLE);
+  EXPECT_EQ(session.timeout_ms, 1800000);
+  EXPECT_EQ(session.start_timeout_ms, 0);
+  EXPECT_EQ(session.mpi_comm, nullptr);
+  const MV_TableOptions table = ArrayOptions(0);
+  EXPECT_EQ(table.kind, MV_TABLE_ARRAY);
+  EXPECT_EQ(table.dtype, MV_FLOAT32);
+  EXPECT_EQ(table.num_col, 1);
+  EXPECT_EQ(table.updater, MV_UPDATER_ADD);
+  EXPECT_EQ(table.hyper[MV_HYPER_LEARNING_RATE], 0.01);
+  EXPECT_EQ(table.name, nullptr);
 }
 
 TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
@@ -56,60 +58,11 @@ TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   expect_rejected([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
 }
 
-TEST(SessionOpen, WaitsForAbsentRanksAsLongAsItsOptionsSay) {
-  const int64_t limits[][2] = {
-      {50, 0}, {MV_NO_LIMIT, 50}, {1800000, 50}};  // of calls, at the start
-  for (const auto& [timeout_ms, start_timeout_ms] : limits) {
-    MV_SessionOptions options = SessionOptionsOf();
-    options.transport = MV_TRANSPORT_LOCAL;
-    const std::string name = StrCat("absent-", getpid(), "-", timeout_ms);
-    options.job_name = name.c_str();
-    options.job_size = 2;
-    options.timeout_ms = timeout_ms;
-    options.start_timeout_ms = start_timeout_ms;
-    MV_Session session = nullptr;
-    EXPECT_EQ(MV_SessionOpen(&options, &session), MV_ERR_TIMEOUT);
-    EXPECT_TRUE(LastErrorHas("init: waited for rank 1; start_timeout= of init sets"));
-  }
-}
-
-TEST(SessionOpen, AllowsWaitsWithoutALimit) {
-  MV_SessionOptions options = SessionOptionsOf();
-  options.timeout_ms = MV_NO_LIMIT;
-  MV_Session session = nullptr;
-  ASSERT_EQ(MV_SessionOpen(&options, &session), MV_OK) << MV_LastError();
-  const MV_Table table = CreateArray(session, 3);
-  const float delta[] = {1, 2, 3};
-  MV_Future future = nullptr;
-  int32_t done = 0;
-  ASSERT_EQ(MV_TableStart(table, "add", nullptr, 0, delta, nullptr, 3, &future), MV_OK);
-  EXPECT_EQ(MV_FutureWait(future, -1, &done), MV_OK);
-  EXPECT_EQ(done, 1);
-  EXPECT_EQ(MV_FutureRelease(future), MV_OK);
-  EXPECT_EQ(MV_TableFlush(table, -1), MV_OK);
-  EXPECT_EQ(MV_SessionBarrier(session), MV_OK);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
-}
-
 using SessionOfOneRank = AloneTest;
 
-TEST_F(SessionOfOneRank, IsDescribedInAStructOfTheRightSize) {
+TEST_F(SessionOfOneRank, RejectsOtherStructsAndNegativeSteps) {
   MV_SessionDescription description{};
   EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_ERR_VALUE);
-  description.struct_size = sizeof(description);
-  EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_OK) << MV_LastError();
-  EXPECT_EQ(description.rank, 0);
-  EXPECT_EQ(description.size, 1);
-  EXPECT_EQ(description.worker_id, 0);
-  EXPECT_EQ(description.server_id, 0);
-  EXPECT_EQ(description.num_workers, 1);
-  EXPECT_EQ(description.num_servers, 1);
-  EXPECT_EQ(description.master_rank, 0);
-  EXPECT_EQ(description.num_nodes, 1);
-  EXPECT_EQ(description.local_size, 1);
-}
-
-TEST_F(SessionOfOneRank, PublishesNoNegativeStep) {
   int64_t version = 0;
   EXPECT_EQ(MV_SessionPublish(session_, -5, &version), MV_ERR_VALUE);
   EXPECT_TRUE(LastErrorHas("received -5"));
@@ -128,22 +81,6 @@ TEST(Session, CanBeClosedAgainWhenACallHasKeptItOpen) {
   }
   EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
   EXPECT_EQ(MV_SessionClose(session), MV_ERR_HANDLE);
-}
-
-TEST(Session, ClosesOnceWhenManyThreadsCloseIt) {
-  for (int round = 0; round < 50; ++round) {
-    const MV_Session session = OpenAlone();
-    std::atomic<int> closed{0};
-    OnThreads(4, [&](int /*me*/) {
-      const int32_t status = MV_SessionClose(session);
-      if (status == MV_OK) {
-        closed.fetch_add(1);
-      } else {
-        EXPECT_TRUE(status == MV_ERR_HANDLE || status == MV_ERR_STATE) << MV_LastError();
-      }
-    });
-    EXPECT_EQ(closed.load(), 1);
-  }
 }
 
 TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
@@ -168,40 +105,6 @@ TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
                            : MV_TableAddGet(table, data.data(), data.data(), kSize);
       }
       EXPECT_EQ(status, MV_ERR_HANDLE) << MV_LastError();
-    });
-  }
-}
-
-TEST_F(SessionOfOneRank, MakesCollectiveCallsOfManyThreadsOneAtATime) {
-  const MV_Table table = CreateArray(session_, 3);
-  OnThreads(4, [&](int me) {
-    int done = 0;
-    for (int i = 0; i < 2000 || done == 0; ++i) {
-      float data[3] = {1, 1, 1};
-      const int32_t status =
-          me % 2 == 0 ? MV_SessionBarrier(session_) : MV_TableGet(table, data, 3, MV_COLLECTIVE);
-      if (status == MV_OK) {
-        ++done;
-      } else {
-        ASSERT_EQ(status, MV_ERR_STATE);
-        ASSERT_TRUE(LastErrorHas("another thread is in a call on this session"));
-      }
-    }
-  });
-}
-
-TEST(Session, CanBeEndedWhileOtherThreadsFreeItsTables) {
-  for (int round = 0; round < 100; ++round) {
-    const MV_Session session = OpenAlone();
-    MV_Table tables[3] = {};
-    for (MV_Table& table : tables) table = CreateArray(session, 10);
-    OnThreads(4, [&](int me) {
-      if (me == 3) {
-        EXPECT_EQ(MV_SessionLeave(session, "end"), MV_OK) << MV_LastError();
-        return;
-      }
-      const int32_t status = MV_TableFree(tables[me]);
-      EXPECT_TRUE(status == MV_OK || status == MV_ERR_HANDLE) << MV_LastError();
     });
   }
 }

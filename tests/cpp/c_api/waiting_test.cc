@@ -18,9 +18,6 @@
 namespace multiverso::testing {
 namespace {
 
-// The timeout of sessions in which a wait is expected to time out.
-constexpr auto kTimeout = std::chrono::seconds(1);
-
 // Lets the waiting calls of this thread call `function`, until the end of the scope.
 class WhileWaiting {
  public:
@@ -85,18 +82,6 @@ class WaitingAdd : public AloneTest {
   std::vector<float> data_ = std::vector<float>(40000, 1);
 };
 
-TEST_F(WaitingAdd, ContinuesWhenTheLockIsReleased) {
-  bool is_held = true;
-  const WhileWaiting waiting([&]() -> const char* {
-    if (is_held) lock_->Release();
-    is_held = false;
-    return nullptr;
-  });
-  EXPECT_EQ(MV_TableAddGet(table_, data_.data(), data_.data(), 40000), MV_OK) << MV_LastError();
-  EXPECT_FALSE(is_held);
-  EXPECT_EQ(data_, std::vector<float>(40000, 1));
-}
-
 TEST_F(WaitingAdd, DoesNotEndTheSessionWhenInterrupted) {
   {
     const AbortsAfter once(1);
@@ -133,33 +118,6 @@ TEST_F(AloneTest, EvictionWaitsForRowsThatOtherCallsHaveNotGivenToKeysYet) {
   }
   EXPECT_EQ(others, nullptr);
   EXPECT_EQ(value, 0);
-}
-
-TEST(Interrupted, CallEndsTheCallsOfTheOtherRanksWithItsReason) {
-  RunApiJob(2, kPatience, [](MV_Session session, int rank) {
-    if (rank == 0) {
-      const AbortsAfter twice(2);
-      EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
-      EXPECT_STREQ(MV_LastError(), "enough");
-      // This rank knows that the session is aborted, so closing it is no error.
-      EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
-      return;
-    }
-    AwaitAbort(session);
-    EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
-    EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: enough"));
-  });
-}
-
-TEST(Interrupted, CollectiveGetEndsTheSessionForAll) {
-  RunApiJob(2, kPatience, [](MV_Session session, int rank) {
-    const MV_Table table = CreateArray(session, 3);
-    float data[3] = {};
-    const AbortsAfter once_on_rank_0(rank == 0 ? 1 : 1 << 30);
-    if (rank == 1) AwaitAbort(session);
-    EXPECT_EQ(MV_TableGet(table, data, 3, MV_COLLECTIVE), MV_ERR_ABORTED);
-    EXPECT_TRUE(LastErrorHas("enough"));
-  });
 }
 
 TEST(Interrupted, CallWithABoundLeavesAnElasticSession) {

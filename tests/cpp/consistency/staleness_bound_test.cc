@@ -20,38 +20,6 @@ Counts AddOf(int rank, int ranks) {
   return one;
 }
 
-TEST(StalenessBound, IsNeverExceededAndNoAddIsLost) {
-  constexpr int kRanks = 3;
-  constexpr int kRounds = 400;
-  for (const int staleness : {1, 2, 7}) {
-    for (const bool waits : {true, false}) {
-      RoundsTable<int64_t> table(AllOf(kRanks), StaleBy(staleness), kRanks);
-      OnThreads(kRanks, [&](int rank) {
-        const auto worker = table.For(rank, waits);
-        const Counts mine = AddOf(rank, kRanks);
-        for (int adds = 1; adds <= kRounds; ++adds) {
-          Counts seen;
-          if (adds % 3 == 0) {
-            worker->AddRows({rank}, {1});
-            seen = worker->GetRows({0, 1, 2});
-          } else if (adds % 3 == 1) {
-            worker->Add(mine);
-            seen = worker->Get();
-          } else {
-            seen = worker->AddGet(mine);
-          }
-          ASSERT_EQ(seen[static_cast<size_t>(rank)], adds);
-          // No count differs by more than `staleness`, even if other workers add during the read.
-          const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
-          ASSERT_GE(*least, adds - staleness);
-          ASSERT_LE(*most, adds + staleness);
-        }
-      });
-      EXPECT_EQ(table.For(0)->Get(), Counts(kRanks, kRounds));
-    }
-  }
-}
-
 TEST(StalenessBound, LetsAWorkerRunAheadByTheStaleness) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(3), 2);
   const auto fast = table.For(0);

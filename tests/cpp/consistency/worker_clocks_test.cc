@@ -144,32 +144,6 @@ TEST(WorkerClocks, LimitHowFarAWorkerIsAhead) {
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get(&clocks[0]).ok());
 }
 
-TEST(WorkerClocks, WakeWaitingWorkers) {
-  Clocks clocks(AllOf(3));
-  OnThreads(3, [&](int rank) {
-    for (uint64_t round = 0; round < 2000; ++round) {
-      ASSERT_TRUE(Add(&clocks[rank]).ok());
-      ASSERT_TRUE(IsOk(WaitForOthers(&clocks[rank], round, Patiently())));
-      ASSERT_TRUE(Get(&clocks[rank]).ok());
-    }
-    if (rank == 2) clocks[rank].Finish();
-    // The other workers sleep until rank 2 has finished.
-    const auto has_finished = [&] { return clocks[rank].has_finished(2); };
-    const auto needs_nothing = [](int /*worker*/) { return Need::kNothing; };
-    EXPECT_TRUE(IsOk(clocks[rank].Await("get", Patiently(), has_finished, needs_nothing)));
-  });
-}
-
-TEST(WorkerClocks, NameTheLateWorkerAtTheDeadline) {
-  Clocks clocks(AllOf(3));
-  ASSERT_TRUE(Add(&clocks[0]).ok());
-  ASSERT_TRUE(Add(&clocks[1]).ok());
-  EXPECT_TRUE(IsError(WaitForOthers(&clocks[0], 0, Shortly()), Code::kTimeout,
-                      "in get, round 0 of table 'w', for rank 2"));
-  // The timeout of rank 0 has aborted the session for all ranks.
-  EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
-}
-
 TEST(WorkerClocks, ContinueAPendingWaitUntilItEnds) {
   Clocks clocks(AllOf(2));
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).pending());
@@ -180,16 +154,6 @@ TEST(WorkerClocks, ContinueAPendingWaitUntilItEnds) {
   EXPECT_EQ(WaitForOthers(&clocks[0], 1, WithoutWaiting()).code(), Code::kAborted);
 }
 
-TEST(WorkerClocks, NameAWorkerThatHasLeft) {
-  Clocks clocks(AllOf(3));
-  clocks.ranks()[2]->state()->Leave("ValueError in train.py, line 7");
-  EXPECT_TRUE(IsError(WaitForOthers(&clocks[0], 0, Patiently()), Code::kPeerLost,
-                      "rank 2 left (ValueError in train.py, line 7) while rank 0 waited "
-                      "for it in get, round 0 of table 'w'"));
-  // A call that needs no other worker still succeeds.
-  ASSERT_TRUE(Add(&clocks[1]).ok());
-}
-
 TEST(WorkerClocks, AcceptTheLastAddOfAWorkerThatLeft) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Add(&clocks[1]).ok());
@@ -197,34 +161,8 @@ TEST(WorkerClocks, AcceptTheLastAddOfAWorkerThatLeft) {
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, Patiently()).ok());
 }
 
-TEST(WorkerClocks, DetectAWorkerThatWaitsInAnotherCall) {
-  Clocks clocks(AllOf(2));
-  clocks.ranks()[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  const Status status = WaitForOthers(&clocks[0], 0, Patiently());
-  EXPECT_TRUE(IsError(status, Code::kMismatch,
-                      "round 0 of table 'w': rank 0 called get, rank 1 called barrier"));
-  // The worker that waits in the barrier gets the same error.
-  EXPECT_EQ(clocks.ranks()[1]->world()->Wait(Patiently()).text(), status.text());
-}
-
-TEST(WorkerClocks, DetectAWorkerInACollectiveOfTheWorkers) {
-  Clocks clocks({Role::kServer, Role::kAll, Role::kAll});
-  clocks.ranks()[1]->workers()->BeginAllgather(CollectiveKind::kAggregate);
-  EXPECT_TRUE(IsError(WaitForOthers(&clocks[2], 0, Patiently()), Code::kMismatch,
-                      "rank 1 called aggregate, rank 2 called get"));
-}
-
 constexpr SyncPoint kBarrier{1, "barrier", false};
 constexpr SyncPoint kShutdown{1, "shutdown", true};
-
-TEST(WorkerClocksAtASyncPoint, AgreeForEqualCalls) {
-  Clocks clocks(AllOf(3));
-  for (const int rank : {2, 0, 1}) {
-    ASSERT_TRUE(Add(&clocks[rank]).ok());
-    clocks[rank].ReachSyncPoint(kBarrier);
-  }
-  EXPECT_FALSE(clocks.IsAborted());
-}
 
 TEST(WorkerClocksAtASyncPoint, DetectAMissingCallInEitherOrder) {
   for (const bool in_order : {true, false}) {

@@ -19,19 +19,6 @@ void Begin(const RankContexts& ranks, int rank, CollectiveKind kind = Collective
   ranks[rank]->world()->BeginAllgather(kind);
 }
 
-TEST(Group, IsPendingUntilTheLastRankBegins) {
-  const RankContexts ranks(AllOf(3));
-  for (int round = 0; round < 5; ++round) {
-    Begin(ranks, 0);
-    EXPECT_TRUE(Wait(ranks, 0).pending());
-    Begin(ranks, 2);
-    EXPECT_TRUE(Wait(ranks, 0).pending());
-    EXPECT_TRUE(Wait(ranks, 2).pending());
-    Begin(ranks, 1);
-    for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(Wait(ranks, rank).ok());
-  }
-}
-
 TEST(Group, GathersThePayloadsOfAllRanksRepeatedly) {
   constexpr int kRanks = 4;
   const RankContexts ranks(AllOf(kRanks));
@@ -179,14 +166,6 @@ TEST(Group, StaysCompleteAfterALaterAbort) {
   EXPECT_TRUE(Wait(ranks, 0).ok());
 }
 
-TEST(Group, NamesARankThatLeftAndItsReason) {
-  const RankContexts ranks(AllOf(3));
-  Begin(ranks, 0);
-  ranks[1]->state()->Leave("sys.exit(3) in train.py");
-  EXPECT_TRUE(IsError(Wait(ranks, 0), Code::kPeerLost, "rank 1 left (sys.exit(3) in train.py)",
-                      "rank 0 waited for it in barrier"));
-}
-
 TEST(Group, IsCompleteWithARankThatBeganBeforeItLeft) {
   RankContexts ranks(AllOf(2));
   Begin(ranks, 0);
@@ -216,38 +195,6 @@ TEST(Group, IsCompleteWhenTheLastRankDiesBeforeItAnnouncesThat) {
   slot.SlotFor(1).Write(1, CollectiveKind::kBarrier, nullptr, 0);
   slot.sequence.store(1);
   EXPECT_TRUE(Wait(ranks, 0).ok());
-}
-
-TEST(Group, OfWorkersExcludesServers) {
-  const RankContexts ranks({Role::kServer, Role::kAll, Role::kWorker, Role::kServer});
-  for (int rank : {1, 2}) {
-    EXPECT_EQ(ranks[rank]->workers()->members(), (std::vector<int>{1, 2}));
-    ranks[rank]->workers()->BeginAllgather(CollectiveKind::kCollectiveGet);
-  }
-  for (int rank : {1, 2}) {
-    EXPECT_TRUE(ranks[rank]->workers()->Wait(WithoutWaiting()).ok());
-    Begin(ranks, rank);
-    EXPECT_TRUE(Wait(ranks, rank).pending());
-  }
-}
-
-TEST(Group, OfWorkersIsTheWorldWhenAllAreWorkers) {
-  const RankContexts ranks({Role::kWorker, Role::kAll});
-  EXPECT_EQ(ranks[0]->workers(), ranks[0]->world());
-}
-
-TEST(Group, OfWorkersAndWorldAreIndependent) {
-  const RankContexts ranks({Role::kAll, Role::kServer, Role::kWorker});
-  OnThreads(3, [&](int rank) {
-    for (int round = 0; round < 500; ++round) {
-      if (rank != 1) {
-        ranks[rank]->workers()->BeginAllgather(CollectiveKind::kCollectiveGet);
-        ASSERT_TRUE(ranks[rank]->workers()->Wait(Patiently()).ok());
-      }
-      ranks[rank]->world()->BeginAllgather(CollectiveKind::kBarrier);
-      ASSERT_TRUE(ranks[rank]->world()->Wait(Patiently()).ok());
-    }
-  });
 }
 
 TEST(Group, ContinuesWithoutARankThatLeftIfLossesAreSurvived) {

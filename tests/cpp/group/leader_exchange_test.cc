@@ -10,15 +10,6 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(LeaderExchange, MakesTheFailureOfARankTheResultOnAllNodes) {
-  RunSpanningJob(AllOf(4), 2, /*delay=*/2, 7, [](Session* session, int rank) {
-    const Status mine = rank == 2 ? Status(Code::kMemory, "no memory") : Status::Ok();
-    Group* const world = session->context()->world();
-    EXPECT_TRUE(IsError(world->Allgather(CollectiveKind::kBarrier, mine, Patiently()),
-                        Code::kMemory, "rank 2: no memory"));
-  });
-}
-
 TEST(LeaderExchange, DropsMalformedMessages) {
   RunSpanningJob(AllOf(4), 2, /*delay=*/2, 7, [](Session* session, int rank) {
     const RankContext& context = *session->context();

@@ -38,22 +38,6 @@ bool CanPack(const RankContext& rank, uint64_t sequence) {
   return Pack(rank, sequence, &bytes);
 }
 
-TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
-  const RankContexts ranks(AllOf(1));
-  const RankContext& rank = *ranks[0];
-  EXPECT_FALSE(CanPack(rank, 1));
-  Barrier(1, ranks[0]);
-  EXPECT_TRUE(CanPack(rank, 1));
-  Barrier(2, ranks[0]);
-  EXPECT_TRUE(CanPack(rank, 1));
-  EXPECT_TRUE(CanPack(rank, 2));
-  EXPECT_FALSE(CanPack(rank, 3));
-  Barrier(3, ranks[0]);
-  EXPECT_FALSE(CanPack(rank, 1));
-  EXPECT_TRUE(CanPack(rank, 2));
-  EXPECT_TRUE(CanPack(rank, 3));
-}
-
 TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
   const RankContexts ranks(AllOf(1));
   Barrier(1, ranks[0]);
@@ -112,18 +96,6 @@ class ContributionOfNode1 : public ::testing::Test {
   Membership mine_ = SpanningMembers({1, 2}, 0);
   NodeContribution contribution_;
 };
-
-TEST_F(ContributionOfNode1, IsUnpackedAsItWasPacked) {
-  ASSERT_TRUE(UnpackContribution(bytes_, mine_, &contribution_));
-  EXPECT_EQ(contribution_.node, 1);
-  EXPECT_EQ(contribution_.group, 0);
-  EXPECT_EQ(contribution_.sequence, 7U);
-  ASSERT_EQ(contribution_.ranks.size(), 2U);
-  EXPECT_EQ(contribution_.ranks[0].rank, 1);
-  EXPECT_EQ(contribution_.ranks[0].data, "");
-  EXPECT_EQ(contribution_.ranks[1].kind, CollectiveKind::kCreateTable);
-  EXPECT_EQ(contribution_.ranks[1].data, std::string(512, 'a'));
-}
 
 TEST_F(ContributionOfNode1, IsUnpackedWithWhatWasAttached) {
   Attach("values", &bytes_);

@@ -14,54 +14,24 @@ uint32_t StateOf(const RankContexts& ranks, int rank) {
   return ranks[0]->memory()->slot(rank).state.load();
 }
 
-// Rank 1 of two in a process of its own, which begins a barrier if `begins_barrier`.
-class RankInAChild : public ::testing::Test {
- protected:
-  Child Start(bool begins_barrier = false) {
-    Child child([this, begins_barrier] {
-      const auto rank = ranks_.Join(1);
-      if (begins_barrier) rank->world()->BeginAllgather(CollectiveKind::kBarrier);
-      return SleepForGood();
-    });
-    EXPECT_TRUE(Eventually([&] {
-      return StateOf(ranks_, 1) == RankSlot::kAlive &&
-             (!begins_barrier || ranks_[0]->memory()->slot(1).groups[0].sequence.load() == 1);
-    }));
-    return child;
-  }
-
-  RankContexts ranks_{AllOf(2), /*absent=*/1};
-};
-
-TEST_F(RankInAChild, WakesSleepingRanksWhenKilledAndIsNamed) {
-  Child child = Start();
+TEST(RankInAChild, WakesSleepingRanksWhenKilledAndIsNamed) {
+  const RankContexts ranks(AllOf(2), /*absent=*/1);
+  Child child([&] {
+    const auto rank = ranks.Join(1);
+    return SleepForGood();
+  });
+  ASSERT_TRUE(Eventually([&] { return StateOf(ranks, 1) == RankSlot::kAlive; }));
   const std::string died = StrCat("rank 1 (process ", child.pid(), ") died");
   OnThreads(2, [&](int me) {
     if (me == 0) {
-      ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
-      EXPECT_TRUE(IsError(ranks_[0]->world()->Wait(Patiently()), Code::kPeerLost, died));
+      ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+      EXPECT_TRUE(IsError(ranks[0]->world()->Wait(Patiently()), Code::kPeerLost, died));
     } else {
       EXPECT_TRUE(
-          Eventually([&] { return ranks_[0]->memory()->slot(0).groups[0].sequence.load() == 1; }));
+          Eventually([&] { return ranks[0]->memory()->slot(0).groups[0].sequence.load() == 1; }));
       EXPECT_EQ(child.Kill(), -1);
     }
   });
-}
-
-TEST_F(RankInAChild, CountsInTheCallThatItBeganBeforeItWasKilled) {
-  Child child = Start(/*begins_barrier=*/true);
-  ASSERT_EQ(child.Kill(), -1);
-  ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  EXPECT_TRUE(ranks_[0]->world()->Wait(WithoutWaiting()).ok());
-  ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  EXPECT_EQ(ranks_[0]->world()->Wait(Patiently()).code(), Code::kPeerLost);
-}
-
-TEST_F(RankInAChild, IsLateAndNotLostWhenSuspended) {
-  Child child = Start();
-  ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
-  ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  EXPECT_TRUE(IsError(ranks_[0]->world()->Wait(Shortly()), Code::kTimeout, "for rank 1"));
 }
 
 TEST(RankContext, RejectsAControlSegmentThatIsTooSmall) {
@@ -154,12 +124,6 @@ TEST(SessionState, ReportsTheAbortOfALostRankRatherThanItsLoss) {
   EXPECT_EQ(ranks[0]->state()->ReportLost(1, "died").code(), Code::kPeerLost);
   ranks[1]->state()->Abort(Status(Code::kMismatch, "two calls"));
   EXPECT_TRUE(IsError(ranks[0]->state()->ReportLost(1, "died"), Code::kMismatch, "two calls"));
-}
-
-TEST(SessionState, KeepsAnErrorThatConcernsNoRank) {
-  const RankContexts ranks(AllOf(2));
-  ranks[1]->state()->Abort(Status(Code::kMismatch, "two calls"));
-  EXPECT_EQ(ranks[0]->state()->CheckRunning(/*was_waiting=*/true).peer(), nullptr);
 }
 
 }  // namespace

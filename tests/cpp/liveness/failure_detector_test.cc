@@ -31,24 +31,6 @@ Status WaitWithHeartbeats(const RankContexts& ranks, int rank) {
   return status;
 }
 
-TEST(FailureDetector, NeverSuspectsARankWithoutHeartbeats) {
-  const RankContexts ranks(AllOf(2), 0, WithShortTimeout());
-  ranks[0]->failure_detector()->Beat();
-  EXPECT_EQ(ranks[0]->failure_detector()->SilentFor(1), 0);
-  EXPECT_FALSE(ranks[0]->failure_detector()->IsSilent(1));
-}
-
-TEST(FailureDetector, EndsTheWaitForASuspendedRank) {
-  const RankContexts ranks(AllOf(2), 0, WithShortTimeout());
-  for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
-  ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  EXPECT_TRUE(IsError(WaitWithHeartbeats(ranks, 0), Code::kTimeout, "rank 1", "no heartbeat"));
-  // When rank 1 resumes, its next wait fails instead of waiting for rank 0.
-  ranks[1]->failure_detector()->Beat();
-  ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  EXPECT_EQ(ranks[1]->world()->Wait(Patiently()).code(), Code::kState);
-}
-
 TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
   Hello hello = WithShortTimeout();
   hello.options.on_loss = OnLoss::kContinue;

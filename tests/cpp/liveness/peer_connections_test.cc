@@ -108,15 +108,6 @@ class Stranger {
   Stream stream_;
 };
 
-TEST(PeerConnections, AreEstablishedBetweenNodesOnly) {
-  Job job({2, 1, 2});
-  ASSERT_TRUE(job.ConnectAll());
-  EXPECT_EQ(job[0]->num_established(), 3);
-  EXPECT_EQ(job[2]->num_established(), 4);
-  job.Attend();
-  EXPECT_TRUE(job.deaths.empty());
-}
-
 TEST(PeerConnections, ReportADeathToEachConnectedRank) {
   Job job({1, 1, 2});
   ASSERT_TRUE(job.ConnectAll());
@@ -273,13 +264,6 @@ TEST(PeerConnections, LeaveNoOpenDescriptor) {
     job.Attend();
   }
   EXPECT_EQ(OpenDescriptors(), before);
-}
-
-TEST(PeerConnections, APortIsClosedInForkedChildren) {
-  const auto port = ValueOf(PeerConnections::OpenPort());
-  Child child([&] { return port->stream.is_open() ? 1 : 0; });
-  EXPECT_EQ(child.Wait(), 0);
-  EXPECT_TRUE(port->stream.is_open());
 }
 
 // The process with the connection of rank 1 is killed, but its forked child stays alive.

@@ -2,36 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "support/processes.h"
 #include "support/rank_contexts.h"
 
 namespace multiverso::testing {
 namespace {
-
-TEST(PeerStatus, KnowsTheProcessesOfItsNodeOnly) {
-  const RankContexts ranks(AllOf(2));
-  for (const int rank : {0, 1}) EXPECT_TRUE(ranks[0]->peers()->IsAlive(rank));
-  for (const int rank : {-1, 2}) EXPECT_FALSE(ranks[0]->peers()->IsAlive(rank));
-}
-
-TEST(PeerStatus, RegardsARankAsAliveFromBeforeItJoinsUntilItIsKilled) {
-  const RankContexts ranks(AllOf(2), /*absent=*/1);
-  const PeerStatus& peers = *ranks[0]->peers();
-  EXPECT_TRUE(peers.IsAlive(1));
-  EXPECT_EQ(peers.ExitReason(1), "");
-  Child child([&] {
-    const auto rank = ranks.Join(1);
-    return SleepForGood();
-  });
-  ASSERT_TRUE(
-      Eventually([&] { return ranks[0]->memory()->slot(1).state.load() == RankSlot::kAlive; }));
-  EXPECT_TRUE(peers.IsAlive(1));
-  EXPECT_EQ(peers.ExitReason(1), "");
-  const std::string died = StrCat("(process ", child.pid(), ") died");
-  ASSERT_EQ(child.Kill(), -1);
-  EXPECT_FALSE(peers.IsAlive(1));
-  EXPECT_EQ(peers.ExitReason(1), died);
-}
 
 TEST(PeerStatus, ExcludesRanksOnlyIfLossesAreSurvived) {
   for (const bool survives : {false, true}) {

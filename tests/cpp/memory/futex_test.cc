@@ -8,11 +8,6 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(SleepOnWord, ReturnsImmediatelyIfTheWordDiffers) {
-  std::atomic<uint32_t> word{1};
-  SleepOnWord(&word, 0, Instant::max());
-}
-
 TEST(SleepOnWord, ReturnsAtTheDeadline) {
   std::atomic<uint32_t> word{0};
   SleepOnWord(&word, 0, Clock::now() - std::chrono::seconds(1));
@@ -34,13 +29,6 @@ struct Signal {
     if (sleepers.load(std::memory_order_seq_cst) != 0) WakeWord(&word, kWakeAll);
   }
 };
-
-TEST(WaitForWord, ReturnsWhetherTheConditionBecameTrue) {
-  Signal signal;
-  EXPECT_TRUE(signal.Await(0, Clock::now()));
-  EXPECT_FALSE(signal.Await(1, Clock::now() + std::chrono::milliseconds(2)));
-  EXPECT_EQ(signal.sleepers.load(), 0U);
-}
 
 TEST(WaitForWord, WakesForAnotherProcess) {
   const Shared<Signal> signal;

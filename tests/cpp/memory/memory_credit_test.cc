@@ -62,10 +62,5 @@ TEST_F(Credit, LeavesSomeMemoryToOtherPrograms) {
   EXPECT_TRUE(IsError(credit_.Take(1, Free), Code::kMemory));
 }
 
-TEST(FreeMemory, IsPartOfTheMemory) {
-  EXPECT_GT(FreeMemory(), 0);
-  EXPECT_LE(FreeMemory(), MemoryCeiling());
-}
-
 }  // namespace
 }  // namespace multiverso::testing

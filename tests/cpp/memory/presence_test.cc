@@ -40,10 +40,6 @@ class Presence : public ::testing::Test {
   Shared<std::atomic<int>> marked_;
 };
 
-TEST_F(Presence, IsFalseBeforeAProcessIsMarked) {
-  for (int index = 0; index < 100; ++index) EXPECT_FALSE(IsPresent(fd(), index)) << index;
-}
-
 TEST_F(Presence, EndsWhenTheProcessIsKilled) {
   Child child = StartPresent(3);
   EXPECT_TRUE(IsPresent(fd(), 3));

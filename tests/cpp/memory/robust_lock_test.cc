@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "support/processes.h"
 #include "support/threads.h"
 
@@ -55,21 +53,6 @@ TEST(RobustLock, ExcludesThreadsOfOneOrSeveralRanks) {
     EXPECT_EQ(guarded.second, 80000);
     EXPECT_EQ(guarded.lock.word.load(), 0U);
   }
-}
-
-TEST(RobustLock, ExcludesProcesses) {
-  const Shared<Guarded> guarded;
-  std::vector<Child> children;
-  for (int owner = 1; owner <= 3; ++owner) {
-    children.emplace_back([&guarded, owner] {
-      AddMany(guarded.get(), owner, 20000);
-      return 0;
-    });
-  }
-  AddMany(guarded.get(), 0, 20000);
-  for (Child& child : children) EXPECT_EQ(child.Wait(), 0);
-  EXPECT_EQ(guarded->first, 80000);
-  EXPECT_EQ(guarded->second, 80000);
 }
 
 TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {

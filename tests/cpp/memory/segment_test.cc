@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "base/checked.h"
 #include "base/process.h"
@@ -36,14 +35,6 @@ void TouchBothEnds(const Segment& segment) {
   segment.data()[segment.bytes() - 1] = 'z';
 }
 
-int64_t BytesResident(const Segment& segment) {
-  std::vector<unsigned char> pages(static_cast<size_t>(DivideUp(segment.bytes(), 4096)));
-  EXPECT_EQ(mincore(segment.data(), static_cast<size_t>(segment.bytes()), pages.data()), 0);
-  int64_t resident = 0;
-  for (const unsigned char page : pages) resident += page & 1;
-  return resident * 4096;
-}
-
 int64_t BytesStored(const Segment& segment) {
   struct stat info{};
   EXPECT_EQ(fstat(segment.fd(), &info), 0);
@@ -58,13 +49,6 @@ TEST(PrivateSegment, IsZeroAndWritableToItsLastByte) {
     TouchBothEnds(created);
     EXPECT_EQ(created.data()[bytes - 1], 'z');
   }
-}
-
-TEST(PrivateSegment, UsesNoMemoryForUntouchedPages) {
-  const Segment created = ValueOf(Segment::CreatePrivate(LargeSize()));
-  TouchBothEnds(created);
-  EXPECT_GT(BytesResident(created), 0);
-  EXPECT_LE(BytesResident(created), kMaxTouchedBytes);
 }
 
 TEST(Segment, IsAlignedToHugePagesIfLarge) {
@@ -82,17 +66,6 @@ TEST(Segment, RejectsSizesBeyondTheMachineAndNamesTheSize) {
       EXPECT_TRUE(IsError(status, Code::kMemory, SizeText(bytes)));
     }
   }
-}
-
-TEST(Segment, MoveTransfersOwnership) {
-  Segment created = ValueOf(Segment::CreateShared(4096));
-  char* const data = created.data();
-  Segment taken = std::move(created);
-  EXPECT_FALSE(created.is_mapped());
-  EXPECT_EQ(created.fd(), -1);
-  EXPECT_EQ(taken.data(), data);
-  taken = Segment();
-  EXPECT_FALSE(taken.is_mapped());
 }
 
 TEST(Segment, IsNotMappedInAForkedChild) {

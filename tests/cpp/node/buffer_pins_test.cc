@@ -38,17 +38,6 @@ class BufferPinsTest : public ::testing::Test {
   std::unique_ptr<BufferPins> Reader() const {
     return std::make_unique<BufferPins>(control(), fd());
   }
-  // Starts a process that opens the segment as a reader does, pins version 1 and then runs `then`.
-  template <class Then>
-  Child StartReader(const Then& then) const {
-    return Child([this, &then] {
-      const Segment mine = ValueOf(Segment::OpenShared(segment_.locator()));
-      BufferPins reader(reinterpret_cast<NodeControl*>(mine.data()), mine.fd());
-      if (!reader.Pin(1, Limit()).ok()) return 1;
-      then(&reader);
-      return SleepForGood();
-    });
-  }
   uint64_t ContentOf(int buffer) const { return control()->content_of(false, buffer).load(); }
 
   // Makes a publication as a session does, and returns its buffer.
@@ -73,16 +62,6 @@ TEST_F(BufferPinsTest, TwoBuffersAlternateWithoutPins) {
   }
 }
 
-TEST_F(BufferPinsTest, VersionThatIsGoneIsOutdated) {
-  const auto reader = Reader();
-  EXPECT_EQ(reader->Pin(0, Limit()).code(), Code::kOutdated);
-  for (int number = 1; number <= 3; ++number) Publish();
-  EXPECT_EQ(reader->Pin(1, Limit()).code(), Code::kOutdated);
-  EXPECT_EQ(reader->Pin(4, Limit()).code(), Code::kOutdated);
-  EXPECT_TRUE(reader->Pin(2, Limit()).ok());
-  EXPECT_TRUE(reader->Pin(3, Limit()).ok());
-}
-
 TEST_F(BufferPinsTest, EndWithTheReader) {
   const int before = OpenDescriptors();
   Publish();
@@ -94,33 +73,6 @@ TEST_F(BufferPinsTest, EndWithTheReader) {
   reader.reset();
   EXPECT_EQ(OpenDescriptors(), before);
   EXPECT_EQ(Publish(), 0);
-}
-
-TEST_F(BufferPinsTest, EndWhenTheProcessIsKilled) {
-  const Shared<std::atomic<int>> pinned;
-  Publish();
-  Child child = StartReader([&](BufferPins* /*reader*/) { pinned->store(1); });
-  ASSERT_TRUE(Eventually([&] { return pinned->load() == 1; }));
-  Publish();
-  EXPECT_EQ(Publish(), 2);
-  ASSERT_EQ(child.Kill(), -1);
-  EXPECT_EQ(Publish(), 0);
-}
-
-TEST_F(BufferPinsTest, EndWithTheProcessIfItsForkedChildForgetsThem) {
-  const Shared<std::atomic<int>> grandchild;
-  Publish();
-  Child child = StartReader([&](BufferPins* reader) {
-    if (fork() != 0) return;
-    reader->ForgetInChild();
-    grandchild->store(getpid());
-  });
-  ASSERT_TRUE(Eventually([&] { return grandchild->load() != 0; }));
-  Publish();
-  EXPECT_EQ(Publish(), 2);
-  ASSERT_EQ(child.Kill(), -1);
-  EXPECT_EQ(Publish(), 0);
-  EXPECT_EQ(kill(grandchild->load(), SIGKILL), 0);
 }
 
 TEST_F(BufferPinsTest, SuspendedReaderDelaysReadersButNotTheSession) {
@@ -147,59 +99,6 @@ TEST_F(BufferPinsTest, PublicationFailsRatherThanOverwriteIfAllBuffersAreLocked)
             (std::vector<uint64_t>{ContentOf(0), ContentOf(1), ContentOf(2), ContentOf(3)}));
   CloseMarks(other);
   Publish();
-}
-
-TEST_F(BufferPinsTest, NothingIsPinnedWhereNoProcessCanOpenTheSegment) {
-  EXPECT_EQ(ValueOf(TakeBuffer(control(), -1)), 0);
-}
-
-// Compares random publications and pins of three readers with a model.
-TEST_F(BufferPinsTest, RandomProgramsKeepWhatIsPinned) {
-  std::mt19937 random(7);
-  std::vector<std::unique_ptr<BufferPins>> readers;
-  std::vector<std::map<uint64_t, int>> uses(3);  // of versions, by reader
-  for (int i = 0; i < 3; ++i) readers.push_back(Reader());
-  std::map<uint64_t, int> buffer_of;
-  const auto pinned = [&] {
-    std::set<uint64_t> versions;
-    for (const auto& used : uses) {
-      for (const auto& [version, count] : used) {
-        if (count > 0) versions.insert(version);
-      }
-    }
-    return versions;
-  };
-  int refused = 0;
-  for (int step = 0; step < 5000; ++step) {
-    const size_t who = random() % readers.size();
-    const uint64_t latest = control()->published.load();
-    const auto kept = pinned();
-    ASSERT_LE(kept.size(), 2U);
-    for (const uint64_t version : kept) ASSERT_EQ(ContentOf(buffer_of.at(version)), version);
-    if (random() % 3 == 0) {
-      const int buffer = Publish();
-      for (const uint64_t version : kept) ASSERT_NE(buffer, buffer_of.at(version));
-      ASSERT_TRUE(latest == 0 || buffer != buffer_of.at(latest));
-      buffer_of[latest + 1] = buffer;
-    } else if (random() % 2 == 0 && latest > 0) {
-      const uint64_t version = latest - (random() % 4 == 0 && latest > 1 ? 1 : 0);
-      const bool is_there = ContentOf(buffer_of.at(version)) == version;
-      const bool is_allowed = kept.count(version) != 0 || kept.size() < 2;
-      const Status status = readers[who]->Pin(version, Limit());
-      ASSERT_EQ(status.code(), !is_there ? Code::kOutdated : is_allowed ? Code::kOk : Code::kState);
-      if (status.ok()) ++uses[who][version];
-      if (status.code() == Code::kState) {
-        EXPECT_TRUE(Contains(status, "pinned 2 other versions"));
-        ++refused;
-      }
-    } else if (!kept.empty()) {
-      const uint64_t version = *kept.begin();
-      const Status status = readers[who]->Unpin(version);
-      ASSERT_EQ(status.code(), uses[who][version] > 0 ? Code::kOk : Code::kState);
-      if (uses[who][version] > 0) --uses[who][version];
-    }
-  }
-  EXPECT_GT(refused, 0);
 }
 
 // Readers pin while publications are made: what they have pinned must never change.

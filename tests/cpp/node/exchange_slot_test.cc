@@ -8,15 +8,6 @@
 namespace multiverso {
 namespace {
 
-TEST(NameOfCollectiveKind, IsTheNameOfTheCall) {
-  EXPECT_STREQ(NameOf(CollectiveKind::kOpen), "init");
-  EXPECT_STREQ(NameOf(CollectiveKind::kBarrier), "barrier");
-  EXPECT_STREQ(NameOf(CollectiveKind::kMapTable), "the creation of a table");
-  EXPECT_STREQ(NameOf(CollectiveKind::kCollectiveGet), "get(sync=True)");
-  EXPECT_STREQ(NameOf(CollectiveKind::kClose), "shutdown");
-  EXPECT_STREQ(NameOf(static_cast<CollectiveKind>(999)), "an unknown call");
-}
-
 struct Pair {
   int32_t first = 7;
   int32_t second = 7;
@@ -33,19 +24,6 @@ TEST(ExchangeSlot, ReturnsPayloadsOfAnyLength) {
     EXPECT_EQ(slot->kind(), CollectiveKind::kSave);
     ASSERT_EQ(slot->Bytes(), written);
     written += static_cast<char>('a' + sequence % 26);
-  }
-}
-
-TEST(ExchangeSlot, ReadsAValueAtAnyOffset) {
-  const auto slot = EmptySlot();
-  const std::string written = "abcdefghijklmnopqrstuvwxyz";
-  slot->Write(1, CollectiveKind::kBarrier, written.data(), written.size());
-  struct Text {
-    char text[9] = {};
-  };
-  for (size_t offset = 0; offset + sizeof(Text) <= written.size(); ++offset) {
-    const auto read = slot->Read<Text>(offset);
-    EXPECT_EQ(std::string(read.text, sizeof(read.text)), written.substr(offset, sizeof(Text)));
   }
 }
 

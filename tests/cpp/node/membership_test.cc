@@ -70,56 +70,14 @@ TEST(Membership, PutsRanksThatShareMemoryOnOneNode) {
   EXPECT_EQ(members.host_of(2), "host of a");
 }
 
-TEST(Membership, NamesRanksWithTheirHostAndNodesWithTheirRanks) {
-  const std::vector<Hello> hellos = {HelloOf(Role::kAll), HelloOf(Role::kAll, "m1"),
-                                     HelloOf(Role::kAll, "m1")};
-  const Membership members = ValueOf(Join(hellos, 0));
-  EXPECT_EQ(members.NameRank(2), "rank 2 on host of m1");
-  EXPECT_EQ(members.NameNode(0), "node 0 (rank 0 on host of m0)");
-  EXPECT_EQ(members.NameNode(1), "node 1 (ranks 1 and 2 on host of m1)");
-  EXPECT_EQ(ValueOf(Join({hellos[0]}, 0)).NameRank(0), "rank 0");
-}
-
-TEST(Membership, NeedsAWorkerAndAServer) {
-  EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kServer), HelloOf(Role::kServer)}), Code::kValue,
-                      "0 workers and 2 servers"));
-  EXPECT_TRUE(
-      IsError(CommonErrorOf({HelloOf(Role::kWorker)}), Code::kValue, "1 workers and 0 servers"));
-}
-
 TEST(Membership, RejectsDifferentVersionsAndNamesBoth) {
   Hello old = HelloOf(Role::kAll);
   CopyText(old.version, "1.2.2");
   EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), HelloOf(Role::kAll), old}),
                       Code::kMismatch, "rank 0 has 1.2.3", "rank 2 has 1.2.2"));
-}
-
-TEST(Membership, RejectsDifferentOptionsAndNamesBoth) {
-  Hello mode = HelloOf(Role::kAll);
-  mode.options.mode.mode = Mode::kSync;
-  EXPECT_EQ(CommonErrorOf({HelloOf(Role::kAll), mode}).code(), Code::kMismatch);
   Hello abi = HelloOf(Role::kAll);
   abi.abi = 2;
   EXPECT_EQ(CommonErrorOf({HelloOf(Role::kAll), abi}).code(), Code::kMismatch);
-  Hello timeout = HelloOf(Role::kAll);
-  timeout.options.timeout = std::chrono::seconds(2);
-  EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), timeout}), Code::kMismatch,
-                      "rank 0 has 1000 ms, rank 1 has 2000 ms"));
-  Hello start = HelloOf(Role::kAll);
-  start.options.start_timeout = kNoLimit;
-  EXPECT_TRUE(IsError(CommonErrorOf({HelloOf(Role::kAll), start}), Code::kMismatch,
-                      "differ in start_timeout: rank 0 has 120000 ms, rank 1 has no limit"));
-}
-
-TEST(Membership, ContinuesWithoutLostRanksOnlyOnOneNode) {
-  const auto surviving = [](const std::string& memory) {
-    Hello hello = HelloOf(Role::kAll, memory);
-    hello.options.on_loss = OnLoss::kContinue;
-    return hello;
-  };
-  EXPECT_TRUE(ValueOf(Join({surviving("a"), surviving("a")}, 1)).survives_losses());
-  EXPECT_TRUE(IsError(CommonErrorOf({surviving("a"), surviving("a"), surviving("b")}), Code::kValue,
-                      "on several nodes, received 'continue'"));
 }
 
 TEST(Membership, RejectsHellosOfAnotherSize) {

@@ -42,23 +42,5 @@ TEST(NodeSnapshot, KnowsOnlyTheLast32CallsOfMany) {
   EXPECT_FALSE(Contains(calls, "call 968:"));
 }
 
-TEST(NodeSnapshot, ListsRanksAndTables) {
-  const RankContexts ranks({Role::kServer, Role::kAll});
-  ranks[0]->memory()->RecordTable(1, "a \"name\"\n\xc3", 0, 7, 3);
-  ranks[1]->memory()->recorder()->CountGet(1, 84);
-  ranks[1]->memory()->recorder()->CountAdd(1, 12);
-  ranks[1]->memory()->recorder()->CountAdd(1, 12);
-  ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  ranks[1]->memory()->recorder()->Begin(CallKind::kBarrier, -1, 0);
-  const std::string json = SnapshotOf(*ranks[0]).Json().text;
-  for (const char* part :
-       {"\"ranks\":2", "\"worker_id\":-1", "\"waits_for\":[0]", "\"waits_for\":[]",
-        "\"in_call\":true", "\"name\":\"a \\\"name\\\"\\u000a\xef\xbf\xbd\"", "\"num_row\":7",
-        "\"gets\":[0,1]", "\"adds\":[0,2]", "\"bytes_added\":[0,24]", "\"silent_for\":null",
-        "\"state\":\"here\""}) {
-    EXPECT_TRUE(Contains(json, part));
-  }
-}
-
 }  // namespace
 }  // namespace multiverso::testing

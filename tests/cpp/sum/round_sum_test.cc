@@ -75,37 +75,6 @@ TEST(RoundSum, MixesRowsAndWholeTables) {
             (std::vector<float>{1, 1, middle, middle, 1, 1}));
 }
 
-TEST(RoundSum, StartsAtARow) {
-  const std::vector<float> values = {1, 2, 3, 4};
-  const SegmentGrid grid(100, 1, sizeof(float));
-  DeltaSource source = Rows(0, {5, 6, 50, 70}, values);
-  source.SeekRow(grid, 7);
-  EXPECT_EQ(source.Next(grid), 50);
-  EXPECT_EQ(*reinterpret_cast<const float*>(source.ValuesOf(grid, 50)), 3);
-  source.SeekRow(grid, 6);
-  EXPECT_EQ(*reinterpret_cast<const float*>(source.ValuesOf(grid, 6)), 2);
-  source.SeekRow(grid, 99);
-  EXPECT_EQ(source.Next(grid), DeltaSource::kNone);
-}
-
-TEST(RoundSum, StopsBeforeASegmentAndContinues) {
-  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
-  std::vector<ListedSegment> listed = {{2, 3}, {4, 1}, {7, 2}};
-  const SegmentGrid grid(10, 2, sizeof(float));
-  RoundSum sum(grid, Reduction::Sum(DType::kFloat32), 4);
-  Deltas deltas = {
-      DeltaSource::Segments(0, reinterpret_cast<const char*>(values.data()), listed.data(), 3)};
-  std::vector<int64_t> seen;
-  const auto use = [&](int64_t element, int64_t count, const char* sums, int64_t terms) {
-    seen.insert(seen.end(), {element, count, terms});
-    EXPECT_EQ(*reinterpret_cast<const float*>(sums), static_cast<float>(seen.size()) / 3 * 2 - 1);
-  };
-  const auto before_7 = [](int64_t segment, int64_t) { return segment < 7; };
-  EXPECT_EQ(sum.Sum(&deltas, 0, 10, before_7, use), 7);
-  EXPECT_EQ(sum.Sum(&deltas, 7, 10, [](int64_t, int64_t) { return true; }, use), 10);
-  EXPECT_EQ(seen, (std::vector<int64_t>{4, 2, 3, 8, 2, 1, 14, 2, 2}));
-}
-
 TEST(RoundSum, BeginsWithTheFirstTermInsteadOfZero) {
   const std::vector<float> minus_zero(2, -0.0F);
   for (const auto& terms : {Deltas{Whole(0, minus_zero), Whole(1, minus_zero)},

@@ -19,45 +19,6 @@ Status Sync(ParamSync* sync, Table* table, const std::vector<void*>& data) {
   return status;
 }
 
-// In each round each worker adds its number plus 1, and all workers receive the sum.
-void ExpectSums(const ModeOptions& mode, bool is_lock_step) {
-  constexpr int kRounds = 20;
-  constexpr int kRanks = 3;
-  constexpr int64_t kCounts[] = {2, 30'000, 5};
-  const auto run = [&](Session* session, int rank) {
-    Table* const table = ValueOf(Create(session, ArrayOf(30'007)));
-    const std::vector<float> zeros(30'007);
-    auto sync = ValueOf(ParamSync::Make(*table, kCounts, 3, zeros.data()));
-    std::vector<float> a(2), b(30'000), c(5);
-    std::vector<void*> data{a.data(), b.data(), c.data()};
-    for (int round = 1; round <= kRounds; ++round) {
-      for (auto* tensor : {&a, &b, &c}) {
-        for (float& value : *tensor) value += static_cast<float>(rank + 1);
-      }
-      // The program may move its tensors between rounds.
-      std::vector<float> moved(b);
-      b.swap(moved);
-      data[1] = b.data();
-      ASSERT_TRUE(IsOk(Sync(sync.get(), table, data)));
-      if (!is_lock_step) continue;
-      for (const auto* tensor : {&a, &b, &c}) {
-        for (const float value : *tensor) ASSERT_EQ(value, round * kRanks * (kRanks + 1) / 2);
-      }
-    }
-    if (is_lock_step) return;
-    ASSERT_TRUE(Barrier(session).ok());
-    for (const float value : Values<float>(table)) {
-      ASSERT_EQ(value, kRounds * kRanks * (kRanks + 1) / 2);
-    }
-    ASSERT_TRUE(Barrier(session).ok());
-  };
-  RunJob(AllOf(kRanks), run, mode);
-}
-
-TEST(ParamSync, LosesNothingInAsyncMode) { ExpectSums({Mode::kAsync, 0}, false); }
-TEST(ParamSync, LosesNothingWithBoundedStaleness) { ExpectSums({Mode::kStale, 2}, false); }
-TEST(ParamSync, AddsAndGetsOncePerRoundInSyncMode) { ExpectSums({Mode::kSync, 0}, true); }
-
 // The workers make the adds of a round with different calls, and all receive the same values.
 TEST(ParamSync, TakesPartInRoundsWithOtherAdds) {
   constexpr int64_t kTall = 20'000;

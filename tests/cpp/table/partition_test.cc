@@ -93,11 +93,5 @@ TEST(Partition, GivesEveryRowOneOwnerForAllSizes) {
   }
 }
 
-TEST(Partition, GivesANodeWithoutServersNoRows) {
-  const Membership members = MembersOn({0, 1}, {Role::kAll, Role::kWorker}, 1);
-  EXPECT_EQ(Partition(members, 5, false).node_rows().count(), 0);
-  EXPECT_EQ(members.service_ranks(1), std::vector<int>{1});
-}
-
 }  // namespace
 }  // namespace multiverso::testing

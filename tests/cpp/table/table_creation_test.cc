@@ -21,12 +21,6 @@ void ExpectUsable(Session* session, int64_t expected_id) {
   EXPECT_EQ(Values<float>(table), std::vector<float>(10, ranks));
 }
 
-TEST(TableCreation, MapsTheSameMemoryOnAllRanks) {
-  RunJob(AllOf(3), [](Session* session, int /*rank*/) {
-    for (int64_t id = 0; id < 3; ++id) ExpectUsable(session, id);
-  });
-}
-
 TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
   RunJob({Role::kServer, Role::kAll, Role::kWorker}, [](Session* session, int rank) {
     ASSERT_EQ(session->members().master_rank(), 1);
@@ -39,53 +33,6 @@ TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
       std::iota(init.begin(), init.end(), 1000000.0);
       EXPECT_EQ(Values<double>(table), init) << "rank " << rank;
     }
-  });
-}
-
-TEST(TableCreation, StoresInitialValuesWithoutTheUpdater) {
-  RunJob(AllOf(1), [](Session* session, int /*rank*/) {
-    TableSpec spec = ArrayOf(2);
-    spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
-    spec.hyper[kLearningRate] = 0.5;
-    const std::vector<float> init = {3, 4};
-    Table* const table = ValueOf(Create(session, spec, init.data()));
-    EXPECT_EQ(Values<float>(table), init);
-  });
-}
-
-TEST(TableCreation, NamesBothOfTwoDifferentTablesAndTheSessionContinues) {
-  RunJob(AllOf(3), [](Session* session, int rank) {
-    TableSpec name = MatrixOf(4, 8);
-    CopyText(name.name, "other");
-    TableSpec updater = MatrixOf(4, 8);
-    updater.updater = static_cast<int32_t>(UpdaterKind::kSgd);
-    TableSpec hyper = MatrixOf(4, 8);
-    hyper.hyper[kLearningRate] = 1;
-    for (const TableSpec& other :
-         {ArrayOf(32), MatrixOf(8, 4), MatrixOf(4, 8, DType::kInt32), name, updater, hyper}) {
-      const Status status = Create(session, rank == 2 ? other : MatrixOf(4, 8)).status();
-      EXPECT_EQ(status.code(), Code::kMismatch);
-      TableSpec named = other;
-      if (named.name[0] == '\0') CopyText(named.name, "table 0");
-      EXPECT_TRUE(Contains(status, "rank 0 asked for matrix 'table 0' of 4 x 8 float32"));
-      EXPECT_TRUE(Contains(status, "rank 2 for " + named.Describe()));
-    }
-    ExpectUsable(session, 0);
-  });
-}
-
-TEST(TableCreation, NamesTheRankThatAskedForAnInvalidTable) {
-  RunJob(AllOf(3), [](Session* session, int rank) {
-    for (int wrong = 0; wrong < 3; ++wrong) {
-      const Status status = Create(session, ArrayOf(rank == wrong ? 0 : 5)).status();
-      if (rank == wrong) {
-        EXPECT_TRUE(IsError(status, Code::kValue, "received 0 x 1"));
-        continue;
-      }
-      EXPECT_TRUE(IsError(status, Code::kMismatch, "of 0 float32, updater add (invalid)",
-                          "of 5 float32, updater add", StrCat("rank ", wrong)));
-    }
-    ExpectUsable(session, 0);
   });
 }
 
@@ -131,20 +78,6 @@ TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {
       EXPECT_EQ(OpenDescriptors(), before);
     }
     ASSERT_TRUE(Barrier(session).ok());
-  });
-}
-
-TEST(TableCreation, AbortsTheSessionWhenInterrupted) {
-  RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
-    if (rank == 0) {
-      Interrupt interrupt = InterruptAtOnce();
-      EXPECT_EQ(session->CreateTable(ArrayOf(5), nullptr, &interrupt).status().text(),
-                "KeyboardInterrupt");
-      return;
-    }
-    AwaitAbort(session);
-    EXPECT_TRUE(IsError(Create(session, ArrayOf(5)), Code::kAborted,
-                        "rank 0 aborted the session: KeyboardInterrupt"));
   });
 }
 

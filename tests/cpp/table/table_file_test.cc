@@ -64,15 +64,6 @@ TEST_F(TableFileTest, AUseThatIsCancelledLeavesTheFilesAsTheyWere) {
   EXPECT_EQ(file.value()->last_session(), 77U);
 }
 
-TEST_F(TableFileTest, ACancelledUseOfANewTableLeavesNoFiles) {
-  {
-    auto file = Open();
-    ASSERT_TRUE(file.value()->BeginUse(78).ok());
-    file.value()->CancelUse();
-  }
-  EXPECT_FALSE(Exists("/node-0"));
-}
-
 TEST_F(TableFileTest, AFileOfAnInterruptedCreationIsNew) {
   {
     auto file = Open();

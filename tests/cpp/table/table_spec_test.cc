@@ -7,12 +7,6 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(TableSpec, CountsIn64Bits) {
-  const TableSpec spec = MatrixOf(int64_t{1} << 20, int64_t{1} << 20, DType::kFloat64);
-  EXPECT_EQ(spec.count(), int64_t{1} << 40);
-  EXPECT_EQ(spec.bytes(), int64_t{1} << 43);
-}
-
 TEST(TableSpec, RejectsSizesWhoseProductOverflows) {
   EXPECT_EQ(MatrixOf(int64_t{1} << 32, int64_t{1} << 32).Check().code(), Code::kValue);
   EXPECT_EQ(ArrayOf(int64_t{1} << 61).Check().code(), Code::kValue);

@@ -17,10 +17,6 @@ void WithMatrix(const Body& body) {
   });
 }
 
-TEST(Table, NamesRankTableAndCallInWhere) {
-  WithMatrix([](const Table* table) { EXPECT_EQ(table->Where("get"), "rank 0, table 'w', get"); });
-}
-
 TEST(Table, RejectsAnyOtherCountOfElements) {
   WithMatrix([](const Table* table) {
     float data[13] = {};
@@ -69,27 +65,6 @@ TEST(Table, RejectsCallsOfServers) {
     EXPECT_EQ(table->Check(Request::Get(data), 12).code(), expected);
     EXPECT_EQ(table->Check(Request::GetRows(&id, 1, data), 3).code(), expected);
   });
-}
-
-TEST(Table, SharesHyperParametersAmongAllRanks) {
-  const auto run = [](Session* session, int rank) {
-    TableSpec spec = MatrixOf(4, 3);
-    spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
-    spec.hyper[kLearningRate] = 0.5;
-    Table* const table = ValueOf(Create(session, spec));
-    EXPECT_EQ(table->GetHyper(kLearningRate), 0.5);
-    ASSERT_TRUE(Barrier(session).ok());
-    if (rank == 1) {
-      EXPECT_TRUE(Call(table, Request::SetHyper(kLearningRate, 0.25)).ok());
-    }
-    ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(table->GetHyper(kLearningRate), 0.25);
-    if (rank == 0) Add(table, std::vector<float>(12, 4));
-    ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(Values<float>(table), std::vector<float>(12, -1));
-  };
-  RunJob(AllOf(2), run);
-  RunSpanningJob(AllOf(3), /*ranks_per_node=*/1, /*delay=*/4, /*seed=*/12, run);
 }
 
 TEST(Table, OfKeysHasNoMemoryToShow) {

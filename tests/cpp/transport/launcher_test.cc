@@ -40,12 +40,9 @@ TEST_F(Launcher, FindsTheMpiNextToIt) {
   }
 }
 
-TEST_F(Launcher, IgnoresOtherPrograms) {
+TEST_F(Launcher, IgnoresOtherProgramsAndLibraries) {
   EXPECT_TRUE(
       LibrariesOfLaunchers({prefix_ + "/bin/python3", "mpirun", ""}, {"libmpi.so.12"}).empty());
-}
-
-TEST_F(Launcher, IgnoresOtherLibraries) {
   EXPECT_TRUE(LibrariesOfLaunchers({prefix_ + "/bin/mpirun"}, {"libmpi.so.40"}).empty());
 }
 

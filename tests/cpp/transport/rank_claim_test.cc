@@ -131,29 +131,6 @@ TEST_F(RankClaim, SocketTellsJobsOfMpichApart) {
   for (const int fd : {first[0], first[1], second[0], second[1]}) close(fd);
 }
 
-TEST_F(RankClaim, TwoProcessesWithOneRankAreAnErrorThatNamesBoth) {
-  SetJob();
-  ASSERT_TRUE(IsOk(HoldRank(kLauncherOfMultiverso)));
-  ASSERT_TRUE(IsOk(HoldRank(kLauncherOfMultiverso)));  // the same process
-  const auto in_child = [](auto change) {
-    Child child([&] {
-      ReleaseHeldRank();  // as in any forked child
-      change();
-      const Status status = HoldRank(kLauncherOfMultiverso);
-      if (status.ok()) return 0;
-      const std::string text = status.text();
-      const bool names_both = text.find(std::to_string(getpid())) != std::string::npos &&
-                              text.find(std::to_string(getppid())) != std::string::npos;
-      return status.code() == Code::kState && names_both ? 1 : 2;
-    });
-    return child.Wait();
-  };
-  EXPECT_EQ(in_child([] {}), std::string(PlatformName()) == "linux" ? 1 : 0);
-  EXPECT_EQ(in_child([this] { SetJob("2"); }), 0);
-  ReleaseHeldRank();
-  EXPECT_EQ(in_child([] {}), 0);
-}
-
 TEST_F(RankClaim, VariablesThatTwoJobsMayShareAreNotOneRank) {
   for (const char* name : {"MULTIVERSO_JOIN", "PMI_RANK"}) {
     Set(name, "0");

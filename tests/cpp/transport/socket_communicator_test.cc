@@ -48,32 +48,6 @@ void InProcesses(int size, const std::function<bool(const std::string&, int)>& r
   }
 }
 
-TEST(SocketCommunicator, ExchangesTheBytesOfAllRanksInSeveralSessions) {
-  constexpr int kRanks = 5;
-  InProcesses(kRanks, [](const std::string& job, int rank) {
-    for (int session = 0; session < 3; ++session) {
-      const auto transport = Open(job, rank, kRanks);
-      for (int round = 0; round < 100; ++round) {
-        const auto all = transport->Exchange(StrCat(rank, " in ", round), Patiently());
-        if (!all.ok() || all.value().size() != kRanks) return false;
-        for (size_t i = 0; i < kRanks; ++i) {
-          if (all.value()[i] != StrCat(i, " in ", round)) return false;
-        }
-      }
-    }
-    return true;
-  });
-}
-
-TEST(SocketCommunicator, NamesRanksThatDoNotCome) {
-  InProcesses(3, [](const std::string& job, int rank) {
-    if (rank == 2) return true;
-    const auto transport = Open(job, rank, 3);
-    const auto all = transport->Exchange("here", WaitLimit::For(std::chrono::seconds(2)));
-    return static_cast<bool>(IsError(all, Code::kTimeout, "waited for rank 2"));
-  });
-}
-
 TEST(SocketCommunicator, NamesARankThatEnds) {
   InProcesses(3, [](const std::string& job, int rank) {
     const auto transport = Open(job, rank, 3);
@@ -149,12 +123,6 @@ TEST(SocketCommunicator, RefusesASecondFirstRank) {
   EXPECT_TRUE(IsError(SocketCommunicator::Open(LocalJob{job, 0, 2}), Code::kState, "another"));
   step->store(2);
   EXPECT_EQ(first.Wait(), 0);
-}
-
-TEST(SocketCommunicator, HasNoMessenger) {
-  const auto transport = Open(JobOfThisTest(), 0, 2);
-  EXPECT_TRUE(IsError(transport->CheckCanConnect(), Code::kUnsupported, "mpirun"));
-  EXPECT_TRUE(IsError(transport->Connect(Patiently()), Code::kUnsupported, "mpirun"));
 }
 
 TEST(SocketCommunicator, RejectsInvalidJobs) {
