@@ -45,6 +45,9 @@ struct AddRecord {
 class Ledger {
  public:
   explicit Ledger(const Plan& plan);
+  // Writes calls, faults and outcomes in order of virtual time to memory, as they come, so that
+  // they are there after a crash.
+  void WriteTo(char* trace, size_t* used, size_t size);
 
   // Elements of a row have different weights, so that values at a wrong place are seen.
   static int64_t WeightOf(int64_t element) { return 1 + element % 3; }
@@ -63,20 +66,23 @@ class Ledger {
   // sign of the updater.
   void Saw(int rank, int table, const std::vector<int64_t>& rows, const std::vector<double>& values,
            const std::vector<int64_t>& acknowledged_before);
-  // Notes the result of a get that must be the same on all workers, as bytes.
-  void SawTogether(int rank, const std::string& what, const std::string& bytes);
+  // Checks that all workers get the same bytes from a collective get.
+  void SawTogether(int rank, int collective, const std::string& bytes);
   // Notes the values of the whole table that a rank sees when all have met after their last adds.
   void SawAtEnd(int rank, int table, const std::vector<double>& values);
   // Notes what a rank finds in its node's memory after a call has failed: from row `first_row` on.
   void FoundInMemory(int rank, int table, int64_t first_row, const std::vector<double>& values);
 
   // ---- Collectives and losses.
-  void EnteredBarrier(int rank, int collective);
   // Checks that all ranks that take part entered the barrier that this rank leaves.
   void LeftBarrier(int rank, int collective);
   void Aggregated(int rank, int collective, double sum);
   // Notes that the rank's node counts another as excluded because of its silence.
   void FoundExcluded(int rank, int other);
+  // Notes that the rank is about to leave, which others may see before RankOver.
+  void Leaving(int rank);
+  // Notes that the rank joins no further rounds.
+  void Finished(int rank);
   void Died(int rank);
   void Suspended(int rank, int64_t ns);
   void RankOver(int rank, const std::string& how, const multiverso::Status& status);
@@ -87,8 +93,6 @@ class Ledger {
 
   const std::vector<std::string>& violations() const { return violations_; }
   const std::vector<CallRecord>& calls() const { return calls_; }
-  // Returns calls, faults and outcomes in order of virtual time.
-  std::string Trace() const;
 
  private:
   struct Collective {
@@ -96,6 +100,7 @@ class Ledger {
     std::map<int, multiverso::Code> codes;
     std::map<int, std::string> what;
     std::map<int, double> sums;
+    std::pair<int, std::string> bytes{-1, ""};  // of a collective get, and who got them first
   };
   struct End {
     std::string how;  // empty while the rank runs
@@ -104,32 +109,39 @@ class Ledger {
     int64_t at = 0;
   };
 
+  struct Rounds {
+    std::vector<int64_t> made;                    // by rank: adds begun
+    std::vector<std::vector<int64_t>> sums;       // after each number of rounds, by element
+    std::map<int64_t, std::vector<double>> seen;  // by number of rounds: the first whole get
+  };
+
+  // Returns whether a collective call may go on without the rank.
   bool MayBeMissing(int rank) const;
-  void CheckCall(const CallRecord& call);
-  void CheckClocks(const AddRecord& add);
-  void CheckCollectives();
-  void CheckSums();
+  // Returns whether the table has an add of the row that may be made partly or later.
+  bool IsInDoubt(int table, int64_t row) const;
+  void CheckCall(const CallRecord& call, const multiverso::Status& status);
+  void CheckRows(int rank, int table, const std::vector<int64_t>& rows,
+                 const std::vector<double>& values);
   void CheckRounds(int rank, int table, const std::vector<int64_t>& rows,
                    const std::vector<double>& values);
-  void CheckEnds();
-  void CheckExclusions();
-  void CheckElement(const std::string& who, int table, int64_t element, double value);
-  void Note(int rank, const std::string& text);
+  void CheckCollectives();
+  void CheckSums();
+  void CheckEnd(int rank);
+  void Note(const std::string& text);
+  std::string NameOf(const AddRecord& add) const;
 
   const Plan plan_;
   std::vector<CallRecord> calls_;
   std::vector<AddRecord> adds_;
   std::vector<std::vector<int64_t>> acknowledged_;  // by table and element
   std::vector<std::vector<int64_t>> issued_;
-  std::vector<std::vector<int64_t>> rounds_;                     // by table and rank: adds begun
-  std::map<int, Collective> collectives_;                        // by number
-  std::vector<int> next_collective_;                             // by rank
-  std::map<std::string, std::pair<int, std::string>> together_;  // what, rank, bytes
-  std::map<std::pair<int, int>, std::vector<double>> at_end_;    // rank and table
+  std::vector<Rounds> rounds_;                                 // by table
+  std::map<int, Collective> collectives_;                      // by number
+  std::vector<int> next_collective_;                           // by rank
+  std::map<std::pair<int, int>, std::vector<double>> at_end_;  // by rank and table
   std::vector<End> ends_;
   std::map<int, int64_t> died_;                           // when
   std::map<int, std::pair<int64_t, int64_t>> suspended_;  // when, until
-  std::set<std::pair<int, int>> excluded_;                // who excluded whom
   std::vector<std::pair<int64_t, std::string>> notes_;    // when and what, for the trace
   std::vector<std::string> violations_;
 };

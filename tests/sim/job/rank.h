@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct Job {
   Ledger* ledger = nullptr;
   std::shared_ptr<Hub> hub;
   std::shared_ptr<Network> network;
+  std::list<std::vector<char>>* memory = nullptr;  // of arguments and results, until the job ends
 };
 
 class RankProgram {
@@ -49,13 +51,24 @@ class RankProgram {
   // rank was lost. Returns whether the rank goes on; otherwise its part is over.
   bool Make(const std::string& what, Kind kind, const Body& body,
             const std::function<void(int collective)>& when_ok = {});
+  // How a call on a table ended: kCut is the end of a limit that the step has asked for.
+  enum class Outcome { kDone, kCut, kFailed };
   // Makes a call on a table, whose `limit_ms` may be shorter than the session's timeout. The end of
-  // such a limit is no failure.
-  bool MakeOnTable(const Step& step, int table, multiverso::Request* request, int64_t count);
+  // such a limit is no failure. `count` is the number of elements of its delta or result.
+  bool MakeOnTable(const Step& step, int table, multiverso::Request request, int64_t count,
+                   const std::function<void()>& when_ok, Outcome* outcome);
+  bool CallOnTable(const Step& step, bool is_add, bool is_get);
+  static multiverso::Request RequestOf(const TablePlan& table, bool is_add,
+                                       const std::vector<int64_t>& ids, const char* delta,
+                                       char* out);
+  // Returns the row ids or keys of a request for the rows of the step; none for a whole table.
+  std::vector<int64_t> IdsOf(const Step& step, const TablePlan& table) const;
+  char* Keep(std::vector<char> bytes);
 
   bool Open();
   bool CreateTables();
-  bool CreateTable(size_t number);
+  bool CreateTable(const multiverso::TableSpec& spec, const std::string& what,
+                   bool is_expected_to_differ);
   bool RunStep(size_t number);
   void PlanFault(const Step& step);
   bool SeeTheEnd();
@@ -89,6 +102,7 @@ class RankProgram {
   std::unique_ptr<multiverso::Session> session_;
   std::vector<multiverso::Table*> tables_;
   int step_ = -1;  // that runs now
+  bool has_finished_ = false;
   bool is_over_ = false;
 };
 
