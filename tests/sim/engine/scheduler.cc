@@ -156,6 +156,7 @@ struct Simulator {
   std::string why;
   bool failed = false;
   std::function<void(int)> on_death;
+  std::function<void(int, int64_t)> on_suspend;
   FILE* trace = nullptr;
 };
 Simulator* S = nullptr;
@@ -415,6 +416,7 @@ void Point(int64_t cost = 1) {
     if (info.points >= info.suspend_at && info.in_world == 0) {
       info.suspend_at = UINT64_MAX;
       info.suspended_until = S->now + info.suspend_ns;
+      if (S->on_suspend) S->on_suspend(current->rank, info.suspend_ns);
       SwitchAway();
       return;
     }
@@ -550,6 +552,8 @@ void KillNow(int rank) {
 bool IsDead(int rank) { return S->ranks[static_cast<size_t>(rank)].dead; }
 int64_t DiedAt(int rank) { return S->ranks[static_cast<size_t>(rank)].died_at; }
 void OnDeath(std::function<void(int)> call) { S->on_death = std::move(call); }
+void OnSuspend(std::function<void(int, int64_t)> call) { S->on_suspend = std::move(call); }
+int64_t StartOfTime() { return S->start; }
 void EnterWorld() {
   if (current != nullptr && current->rank >= 0)
     ++S->ranks[static_cast<size_t>(current->rank)].in_world;

@@ -28,6 +28,7 @@ void Finish();
 int Spawn(int rank, std::function<void()> body);
 
 int64_t Now();
+int64_t StartOfTime();  // what Now returned at the start
 uint64_t Random();
 uint64_t Points();    // points passed
 uint64_t Switches();  // switches done
@@ -44,6 +45,7 @@ void KillNow(int rank);  // not the current rank
 bool IsDead(int rank);
 int64_t DiedAt(int rank);
 void OnDeath(std::function<void(int)> call);
+void OnSuspend(std::function<void(int, int64_t)> call);  // the rank, and for how long
 // While such a section is open, the rank is not killed: it is inside the simulated world.
 void EnterWorld();
 void LeaveWorld();

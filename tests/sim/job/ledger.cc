@@ -89,7 +89,7 @@ void Ledger::Note(const std::string& text) {
 }
 
 void Ledger::Violation(const std::string& text) {
-  const Quiet quiet;
+  const Quiet no_points;
   Note("VIOLATION: " + text);
   violations_.push_back(text);
 }
@@ -98,7 +98,7 @@ void Ledger::Violation(const std::string& text) {
 
 size_t Ledger::Began(int rank, int step, const std::string& what, int64_t limit_ns,
                      bool was_excluded, bool is_collective) {
-  const Quiet quiet;
+  const Quiet no_points;
   CallRecord call;
   call.rank = rank;
   call.step = step;
@@ -117,7 +117,7 @@ size_t Ledger::Began(int rank, int step, const std::string& what, int64_t limit_
 }
 
 void Ledger::Ended(size_t record, const Status& status) {
-  const Quiet quiet;
+  const Quiet no_points;
   CallRecord& call = calls_[record];
   call.end = Now();
   call.code = status.code();
@@ -166,7 +166,7 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
 // ---- Adds and gets.
 
 size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value) {
-  const Quiet quiet;
+  const Quiet no_points;
   AddRecord add;
   add.rank = rank;
   add.table = table;
@@ -183,7 +183,7 @@ size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t 
 }
 
 void Ledger::AddEnded(size_t number, bool is_acknowledged) {
-  const Quiet quiet;
+  const Quiet no_points;
   AddRecord& add = adds_[number];
   add.is_over = true;
   add.is_acknowledged = is_acknowledged;
@@ -212,7 +212,7 @@ std::string Ledger::NameOf(const AddRecord& add) const {
 }
 
 std::vector<int64_t> Ledger::Acknowledged(int table) const {
-  const Quiet quiet;
+  const Quiet no_points;
   return At(acknowledged_, table);
 }
 
@@ -225,7 +225,7 @@ bool Ledger::IsInDoubt(int table, int64_t row) const {
 
 void Ledger::Saw(int rank, int table, const std::vector<int64_t>& rows,
                  const std::vector<double>& values, const std::vector<int64_t>& before) {
-  const Quiet quiet;
+  const Quiet no_points;
   if (plan_.mode == "sync") {
     CheckRounds(rank, table, rows, values);
     return;
@@ -313,7 +313,7 @@ void Ledger::CheckRounds(int rank, int table, const std::vector<int64_t>& rows,
 }
 
 void Ledger::SawTogether(int rank, int collective, const std::string& bytes) {
-  const Quiet quiet;
+  const Quiet no_points;
   auto& [first, expected] = collectives_[collective].bytes;
   if (first < 0) {
     first = rank;
@@ -325,12 +325,12 @@ void Ledger::SawTogether(int rank, int collective, const std::string& bytes) {
 }
 
 void Ledger::SawAtEnd(int rank, int table, const std::vector<double>& values) {
-  const Quiet quiet;
+  const Quiet no_points;
   at_end_[{rank, table}] = values;
 }
 
 void Ledger::FoundInMemory(int rank, int table, int64_t first, const std::vector<double>& values) {
-  const Quiet quiet;
+  const Quiet no_points;
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t element = first + static_cast<int64_t>(i);
     const int64_t least = At(At(acknowledged_, table), element);
@@ -350,8 +350,10 @@ bool Ledger::MayBeMissing(int rank) const {
          (died_.count(rank) != 0 || !At(ends_, rank).how.empty() || suspended_.count(rank) != 0);
 }
 
+void Ledger::SkippedCollective(int rank) { ++At(next_collective_, rank); }
+
 void Ledger::LeftBarrier(int rank, int collective) {
-  const Quiet quiet;
+  const Quiet no_points;
   if (plan_.Disagrees()) return;
   for (int other = 0; other < plan_.ranks; ++other) {
     if (collectives_[collective].entered.count(other) != 0 || MayBeMissing(other)) continue;
@@ -361,41 +363,41 @@ void Ledger::LeftBarrier(int rank, int collective) {
 }
 
 void Ledger::Aggregated(int rank, int collective, double sum) {
-  const Quiet quiet;
+  const Quiet no_points;
   collectives_[collective].sums[rank] = sum;
 }
 
 void Ledger::FoundExcluded(int rank, int other) {
-  const Quiet quiet;
+  const Quiet no_points;
   if (suspended_.count(other) != 0 || died_.count(other) != 0) return;
   Violation(StrCat("only silent ranks are excluded: the node of rank ", rank, " has excluded rank ",
                    other, ", which was neither suspended nor killed"));
 }
 
 void Ledger::Leaving(int rank) {
-  const Quiet quiet;
+  const Quiet no_points;
   leaving_.insert(rank);
 }
 
 void Ledger::Finished(int rank) {
-  const Quiet quiet;
+  const Quiet no_points;
   finished_.insert(rank);
 }
 
 void Ledger::Died(int rank) {
-  const Quiet quiet;
+  const Quiet no_points;
   died_[rank] = Now();
   Note(StrCat("rank ", rank, " is killed"));
 }
 
 void Ledger::Suspended(int rank, int64_t ns) {
-  const Quiet quiet;
+  const Quiet no_points;
   suspended_[rank] = {Now(), Now() + ns};
   Note(StrCat("rank ", rank, " is suspended for ", ns / 1000000, " ms"));
 }
 
 void Ledger::RankOver(int rank, const std::string& how, const Status& status) {
-  const Quiet quiet;
+  const Quiet no_points;
   End& end = At(ends_, rank);
   end.how = how;
   end.code = status.code();

@@ -74,6 +74,8 @@ class Ledger {
   void FoundInMemory(int rank, int table, int64_t first_row, const std::vector<double>& values);
 
   // ---- Collectives and losses.
+  // Counts a collective call in which the rank takes no part.
+  void SkippedCollective(int rank);
   // Checks that all ranks that take part entered the barrier that this rank leaves.
   void LeftBarrier(int rank, int collective);
   void Aggregated(int rank, int collective, double sum);
@@ -140,9 +142,12 @@ class Ledger {
   std::vector<int> next_collective_;                           // by rank
   std::map<std::pair<int, int>, std::vector<double>> at_end_;  // by rank and table
   std::vector<End> ends_;
+  std::set<int> finished_, leaving_;
   std::map<int, int64_t> died_;                           // when
   std::map<int, std::pair<int64_t, int64_t>> suspended_;  // when, until
-  std::vector<std::pair<int64_t, std::string>> notes_;    // when and what, for the trace
+  char* trace_ = nullptr;
+  size_t* trace_used_ = nullptr;
+  size_t trace_size_ = 0;
   std::vector<std::string> violations_;
 };
 

@@ -127,7 +127,10 @@ bool RankProgram::RunStep(size_t number) {
   }
   for (const NamedCall& named : kCalls) {
     if (step.call != named.name) continue;
-    if (!named.is_for_servers && !plan_.IsWorker(rank_)) return true;
+    if (!named.is_for_servers && !plan_.IsWorker(rank_)) {
+      if (IsCollective(step.call)) job_.ledger->SkippedCollective(rank_);
+      return true;
+    }
     return (this->*named.call)(step);
   }
   job_.ledger->Violation("the plan has an unknown call: " + step.Text());
@@ -172,7 +175,7 @@ bool RankProgram::MakeOnTable(const Step& step, int table, Request request, int6
 }
 
 char* RankProgram::Keep(std::vector<char> bytes) {
-  const Quiet quiet;
+  const Quiet no_points;
   // Messages of calls that ended without their answers may refer to the memory until the job ends.
   job_.memory->push_back(std::move(bytes));
   return job_.memory->back().data();
