@@ -60,7 +60,7 @@ class Drawer {
     plan_.staleness = plan_.mode == "staleness" ? Wish("staleness", staleness) : 0;
     plan_.on_loss = WishText("on_loss", OneOf({"fail", "continue"}));
     plan_.timeout_ms = Wish("timeout_ms", OneOf({120000, 120000, 1800000}));
-    plan_.peer_timeout_ms = Wish("peer_timeout_ms", OneOf({30000, 30000, 5000}));
+    plan_.peer_timeout_ms = Wish("peer_timeout_ms", OneOf({30000, 5000, 2000, 2000}));
     plan_.after_error = WishText("after_error", OneOf({"leave", "leave", "close", "go_on"}));
     plan_.servers.clear();
     const int64_t servers = Wish("servers", OneIn(8) ? 1 : 0);
