@@ -373,7 +373,10 @@ void Ledger::Aggregated(int rank, int collective, double sum) {
 
 void Ledger::FoundExcluded(int rank, int other) {
   const Quiet no_points;
-  if (suspended_.count(other) != 0 || died_.count(other) != 0) return;
+  // What is said about a rank whose part is over does no harm.
+  if (suspended_.count(other) != 0 || died_.count(other) != 0 || !At(ends_, other).how.empty()) {
+    return;
+  }
   Violation(StrCat("only silent ranks are excluded: the node of rank ", rank, " has excluded rank ",
                    other, ", which was neither suspended nor killed"));
 }
