@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/scheduler.h"
-
 namespace sim {
 
 using multiverso::Code;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/scheduler.h"
 #include "transport/transport.h"
 
 namespace sim {
