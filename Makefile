@@ -183,6 +183,7 @@ simulate: SEED = $(firstword $(subst :, ,$(SEEDS)))
 simulate: $(MPICH)/.created
 	$(call run,$(MPICH),cmake --preset $(PRESET))
 	$(call run,$(MPICH),cmake --build --preset $(PRESET))
+	$(call run,$(MPICH),build/$(PRESET)/simulation check)
 	$(call run,$(MPICH),build/$(PRESET)/simulation twice $(SEED) 20)
 	$(call run,$(MPICH),build/$(PRESET)/simulation run $(subst :, ,$(SEEDS)))
 

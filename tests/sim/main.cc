@@ -3,6 +3,7 @@
 //   simulation run FIRST COUNT [name=value ...]   seeds from FIRST on; each draws a plan
 //   simulation run FIRST --seconds N [...]        as many as there is time for
 //   simulation twice FIRST COUNT [name=value ...] each seed twice, whose runs must not differ
+//   simulation check                              checks the simulated machine itself
 //   simulation replay FILE                        the plan in a file, with its trace
 //   simulation plan SEED [name=value ...]         prints the plan of a seed
 //   simulation known [FOLDER]                     FOLDER/runs/*.txt and FOLDER/seeds.txt
@@ -22,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/checks.h"
 #include "job/plan.h"
 #include "job/run.h"
 #include "job/shrink.h"
@@ -291,12 +293,14 @@ int main(int argc, char** argv) {
   if (!ReadArguments(argc, argv, &arguments)) return 2;
   if (command == "run") return RunSeeds(arguments);
   if (command == "twice") return RunTwice(arguments);
+  if (command == "check") return sim::RunChecks() > 0 ? 1 : 0;
   if (command == "replay") return Replay(arguments);
   if (command == "plan") return PrintPlan(arguments);
   if (command == "known") return RunKnown(arguments);
   std::fprintf(stderr,
                "usage: simulation run FIRST COUNT|--seconds N [name=value ...]\n"
                "       simulation twice FIRST COUNT [name=value ...]\n"
+               "       simulation check\n"
                "       simulation replay FILE\n"
                "       simulation plan SEED [name=value ...]\n"
                "       simulation known [FOLDER]\n");

@@ -594,7 +594,10 @@ void LeaveWorld() {
 void Cost(int64_t points) { PassPoint(points); }
 
 void Yield() {
-  if (current != nullptr && quiet == 0) SwitchAway();
+  if (current == nullptr || quiet > 0) return;
+  // A loop that only yields must let time pass, or no sleep of another fiber would end.
+  point_state.time += point_state.step;
+  SwitchAway();
 }
 
 void SleepUntil(int64_t when) {
