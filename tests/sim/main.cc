@@ -4,6 +4,7 @@
 //   simulation run FIRST --seconds N [...]        as many as there is time for
 //   simulation twice FIRST COUNT [name=value ...] each seed twice, whose runs must not differ
 //   simulation check                              checks the simulated machine itself
+//   simulation traffic NODES                      the messages of a barrier
 //   simulation replay FILE                        the plan in a file, with its trace
 //   simulation plan SEED [name=value ...]         prints the plan of a seed
 //   simulation known [FOLDER]                     FOLDER/runs/*.txt and FOLDER/seeds.txt
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "checks/checks.h"
+#include "checks/traffic.h"
 #include "job/plan.h"
 #include "job/run.h"
 #include "job/shrink.h"
@@ -294,6 +296,7 @@ int main(int argc, char** argv) {
   if (command == "run") return RunSeeds(arguments);
   if (command == "twice") return RunTwice(arguments);
   if (command == "check") return sim::RunChecks() > 0 ? 1 : 0;
+  if (command == "traffic" && argc == 3) return sim::PrintTraffic(std::atoi(argv[2]));
   if (command == "replay") return Replay(arguments);
   if (command == "plan") return PrintPlan(arguments);
   if (command == "known") return RunKnown(arguments);
@@ -301,6 +304,7 @@ int main(int argc, char** argv) {
                "usage: simulation run FIRST COUNT|--seconds N [name=value ...]\n"
                "       simulation twice FIRST COUNT [name=value ...]\n"
                "       simulation check\n"
+               "       simulation traffic NODES\n"
                "       simulation replay FILE\n"
                "       simulation plan SEED [name=value ...]\n"
                "       simulation known [FOLDER]\n");

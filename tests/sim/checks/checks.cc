@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "checks/traffic.h"
 #include "engine/scheduler.h"
 #include "memory/limits.h"
 #include "memory/presence.h"
@@ -228,13 +229,22 @@ void CheckElastic() {
   });
 }
 
+void CheckTraffic() {
+  check = "traffic";
+  constexpr int kNodes = 5;
+  const auto sent = TrafficOfBarriers(kNodes, 3);
+  const auto exchange = sent.find(multiverso::kExchangeTag);
+  Expect(exchange != sent.end() && exchange->second.messages >= kNodes - 1,
+         "the leaders of nodes exchange messages in a barrier");
+}
+
 }  // namespace
 
 int RunChecks() {
   failures = 0;
   setenv("MULTIVERSO_LOG", "off", 0);
   for (void (*run)() :
-       {CheckThreads, CheckClocks, CheckKill, CheckEnd, CheckMemory, CheckElastic}) {
+       {CheckThreads, CheckClocks, CheckKill, CheckEnd, CheckMemory, CheckElastic, CheckTraffic}) {
     run();
   }
   std::printf("simulation: %d expectations failed\n", failures);
