@@ -1,7 +1,7 @@
 """An interrupt at any line of a call of torch.distributed leaves the group usable."""
 
 import pytest
-from interrupts import Case, functions_of, main, tests_of
+from interrupts import Case, class_of, functions_of, main
 from requirements import is_installed
 
 pytestmark = [
@@ -35,7 +35,7 @@ def collectives(_):
 
 GROUPS = {"collectives": [Case(collectives, open_group)]}
 
-TestInterruptsOfTorchDistributed = tests_of(__file__, GROUPS)
+TestInterruptsOfTorchDistributed = class_of(__file__, GROUPS)
 
 if __name__ == "__main__":
     main(GROUPS, functions_of({}), {})
