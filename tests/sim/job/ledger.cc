@@ -500,7 +500,8 @@ void Ledger::CheckEnd(int rank) {
       StrCat("rank ", rank, ", ", end.how, ": ", multiverso::NameOf(end.code), ": ", end.text);
   if (plan_.Disagrees()) {
     // Which of the errors a rank gets depends on whether another one has left already.
-    if (end.code != Code::kOk && end.code != Code::kMismatch && end.code != Code::kPeerLost) {
+    if (end.code != Code::kOk && end.code != Code::kMismatch && end.code != Code::kPeerLost &&
+        suspended_.empty()) {
       Violation("a disagreement is a mismatch: " + what);
     }
     return;
