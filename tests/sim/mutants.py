@@ -21,7 +21,7 @@ TREE = ROOT / "build" / "mutants"
 #: most seeds do not have.
 KINDS = ((), ("kills=1",), ("suspends=1", "long=1"), ("mode=sync", "kills=0"), ("disagree=1",))
 #: A broken library may run until its limit of real time in each seed.
-LONGEST_RUN = 300
+LONGEST_RUN = 600
 
 
 @dataclass
