@@ -87,7 +87,9 @@ void Ledger::Ended(size_t record, const Status& status) {
 
 void Ledger::CheckCall(const CallRecord& call, const Status& status) {
   const std::string who = StrCat("rank ", call.rank, ", ", call.what);
-  if (status.ok() && call.was_excluded) {
+  // A rank that has been told so may close in peace.
+  const bool is_close = call.what.rfind("close", 0) == 0;
+  if (status.ok() && call.was_excluded && !is_close) {
     Violation(StrCat("an excluded rank changes nothing: ", who, " of an excluded rank succeeded"));
   }
   int64_t waited = call.end - call.start;
@@ -107,12 +109,9 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
     Violation(StrCat("a lost rank is named: ", who, ": ", status.text()));
   } else if (status.code() == Code::kPeerLost) {
     const int lost = status.peer()->rank;
-    const bool is_lost =
-        lost >= 0 && lost < plan_.ranks && lost != call.rank &&
-        (died_.count(lost) != 0 || suspended_.count(lost) != 0 || !At(ends_, lost).how.empty());
+    const bool is_other = lost >= 0 && lost < plan_.ranks && lost != call.rank;
     // A rank ends its part before the ledger notes its end.
-    const bool may_be_ending = lost >= 0 && lost < plan_.ranks && leaving_.count(lost) != 0;
-    if (!is_lost && !may_be_ending) {
+    if (!is_other || (!MayBeSilent(lost) && leaving_.count(lost) == 0)) {
       Violation(StrCat("a lost rank is named: ", who, " names rank ", lost,
                        ", which is not lost: ", status.text()));
     }
@@ -330,6 +329,15 @@ bool Ledger::MayBeMissing(int rank) const {
 
 void Ledger::SkippedCollective(int rank) { ++At(next_collective_, rank); }
 
+bool Ledger::MayBeSilent(int rank) const {
+  const auto was_stopped = [&](int other) {
+    return suspended_.count(other) != 0 || died_.count(other) != 0;
+  };
+  if (was_stopped(rank)) return true;
+  const std::vector<int> speakers = plan_.ServiceRanks(plan_.NodeOf(rank));
+  return plan_.nodes() > 1 && std::all_of(speakers.begin(), speakers.end(), was_stopped);
+}
+
 void Ledger::LeftBarrier(int rank, int collective) {
   const Quiet no_points;
   if (plan_.Disagrees()) return;
@@ -348,9 +356,7 @@ void Ledger::Aggregated(int rank, int collective, double sum) {
 void Ledger::FoundExcluded(int rank, int other) {
   const Quiet no_points;
   // What is said about a rank whose part is over does no harm.
-  if (suspended_.count(other) != 0 || died_.count(other) != 0 || !At(ends_, other).how.empty()) {
-    return;
-  }
+  if (MayBeSilent(other) || !At(ends_, other).how.empty()) return;
   Violation(StrCat("only silent ranks are excluded: the node of rank ", rank, " has excluded rank ",
                    other, ", which was neither suspended nor killed"));
 }

@@ -205,6 +205,7 @@ bool RankProgram::SeeTheEnd() {
 
 void RankProgram::Close() {
   LookForExclusions();
+  job_.ledger->Leaving(rank_);
   const size_t record =
       job_.ledger->Began(rank_, -1, "close", plan_.timeout_ms * 1000000, IsExcluded(), false);
   const Status status = session_->Close();
