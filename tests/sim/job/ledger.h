@@ -119,9 +119,13 @@ class Ledger {
 
   // Returns whether a collective call may go on without the rank.
   bool MayBeMissing(int rank) const;
+  // Returns whether others may hear nothing of the rank: it was stopped, or all ranks were through
+  // which its node speaks.
+  bool MayBeSilent(int rank) const;
   // Returns whether the table has an add of the row that may be made partly or later.
   bool IsInDoubt(int table, int64_t row) const;
   void CheckCall(const CallRecord& call, const multiverso::Status& status);
+  std::vector<int64_t> LeastWithStaleness(int rank, int table) const;
   void CheckRows(int rank, int table, const std::vector<int64_t>& rows,
                  const std::vector<double>& values);
   void CheckRounds(int rank, int table, const std::vector<int64_t>& rows,

@@ -174,6 +174,16 @@ std::string TablePlan::Text() const {
          " rows=" + std::to_string(rows) + " columns=" + std::to_string(columns);
 }
 
+std::vector<int> Plan::ServiceRanks(int node) const {
+  std::vector<int> found;
+  const int first = node * per_node;
+  for (int rank = first; rank < first + per_node && rank < ranks; ++rank) {
+    if (servers.empty() || servers.count(rank) != 0) found.push_back(rank);
+  }
+  if (found.empty()) found.push_back(first);
+  return found;
+}
+
 std::set<int> Plan::RanksWith(const std::string& call) const {
   std::set<int> found;
   for (const Step& step : steps) {

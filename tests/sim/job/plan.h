@@ -90,6 +90,8 @@ struct Plan {
   int NodeOf(int rank) const { return rank / per_node; }
   bool Continues() const { return on_loss == "continue" || is_elastic; }
   bool IsWorker(int rank) const { return servers.count(rank) == 0; }
+  // Returns the ranks that receive messages for a node: its servers, or its first rank.
+  std::vector<int> ServiceRanks(int node) const;
   // Returns the ranks that a step with that call is for.
   std::set<int> RanksWith(const std::string& call) const;
   // Returns the ranks that are suspended for longer than peer_timeout allows, so that others may
