@@ -39,6 +39,8 @@ int64_t FromClock(clockid_t clock, const timespec& time) {
   return NanosecondsOf(time) - OffsetOf(clock);
 }
 
+int64_t SecondsOfDate() { return (Now() + kDate) / kSecond; }
+
 int64_t Delay() { return static_cast<int64_t>(Random() % 60000); }
 
 }  // namespace sim

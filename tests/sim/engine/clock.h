@@ -10,6 +10,7 @@ namespace sim {
 // Returns the virtual time at which that clock shows `time`.
 int64_t FromClock(clockid_t clock, const timespec& time);
 int64_t NanosecondsOf(const timespec& time);
+int64_t SecondsOfDate();  // what the clock of the date shows
 // Returns a random delay, by which the kernel prolongs a sleep.
 int64_t Delay();
 

@@ -14,9 +14,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <set>
 
+#include "engine/clock.h"
 #include "engine/processes.h"
 #include "engine/raw_call.h"
 #include "engine/sockets.h"
@@ -65,7 +67,8 @@ struct Entry {
   std::string text;  // the path on the machine, or the content
 };
 
-std::string shared_folder;  // stands for /dev/shm; empty before its first use
+std::string shared_folder;               // stands for /dev/shm; empty before its first use
+std::map<uint64_t, int64_t> made_files;  // in that folder, by inode, with the dates in seconds
 
 const std::string& SharedFolder() {
   if (shared_folder.empty()) {
@@ -74,6 +77,14 @@ const std::string& SharedFolder() {
     shared_folder = name;
   }
   return shared_folder;
+}
+
+void RemoveSharedFolder() {
+  if (shared_folder.empty()) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(shared_folder, ignored);
+  shared_folder.clear();
+  made_files.clear();
 }
 
 // Looks up a path below /proc/<pid>/.
@@ -132,8 +143,13 @@ int Open(int folder, const char* path, int flags, int mode) {
   const Entry entry = FindEntry(path);
   if (entry.kind == Entry::kNothing) return Fail(ENOENT);
   if (entry.kind == Entry::kReal) {
-    return Own(
-        RawCall(SYS_openat, folder, reinterpret_cast<long>(entry.text.c_str()), flags, mode));
+    const int fd =
+        Own(RawCall(SYS_openat, folder, reinterpret_cast<long>(entry.text.c_str()), flags, mode));
+    struct stat info{};
+    if (fd >= 0 && (flags & O_CREAT) != 0 && IsInFiber() && SIM_REAL(fstat)(fd, &info) == 0) {
+      made_files.emplace(info.st_ino, SecondsOfDate());
+    }
+    return fd;
   }
   const int fd = OpenText(entry.text);
   if (entry.kind == Entry::kFolder) folders[fd] = path;
@@ -234,7 +250,7 @@ FILE* OpenStream(const char* path, const char* mode, FILE* (*open_real)(const ch
 
 }  // namespace
 
-const Seam kFiles{Start, Release, Count};
+const Seam kFiles{Start, Release, Count, RemoveSharedFolder};
 
 }  // namespace sim
 
@@ -303,6 +319,15 @@ int flock(int fd, int operation) noexcept {
   if (!IsInFiber()) return static_cast<int>(RawCall(SYS_flock, fd, operation));
   PassPoint();
   return (operation & (LOCK_NB | LOCK_UN)) != 0 ? call() : AwaitLock(call);
+}
+
+// A file that the simulation has made has a date of its clock.
+int fstat(int fd, struct stat* info) noexcept {
+  const int result = SIM_REAL(fstat)(fd, info);
+  if (result != 0 || made_files.empty() || !IsInFiber()) return result;
+  const auto found = made_files.find(info->st_ino);
+  if (found != made_files.end()) info->st_mtim = timespec{found->second, 0};
+  return result;
 }
 
 int stat(const char* path, struct stat* info) noexcept {

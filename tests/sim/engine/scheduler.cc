@@ -464,6 +464,9 @@ void Finish() {
   for (Rank* rank : scheduler->ranks) {
     if (rank != nullptr && !rank->has_ended) EndProcess(rank);
   }
+  for (const Seam* seam : kSeams) {
+    if (seam->finish != nullptr) seam->finish();
+  }
   if (scheduler->trace != nullptr) fclose(scheduler->trace);
   for (const auto& fiber : scheduler->fibers) FreeContext(&fiber->context);
   for (Rank* rank : scheduler->ranks) delete rank;

@@ -116,6 +116,7 @@ struct Seam {
   void (*start)();            // forgets the simulation before
   void (*release)(int rank);  // gives back what that process holds
   void (*count)(int rank, Holdings* held);
+  void (*finish)() = nullptr;  // if there is something to do at the simulation's end
 };
 extern const Seam kFiles, kMemory, kSockets;
 
