@@ -201,6 +201,16 @@ def rounds_read_the_same_on_all_workers_and_in_all_runs():
 
 
 @case(sync=True)
+def rounds_need_no_rows_of_each_node():
+    for wire in WIRES:
+        table = mv.MatrixTableHandler(3, 20_000, wire=wire)
+        for ids in ([], [0], [2]):
+            table.add(np.ones((len(ids), 20_000)), ids)
+            table.get()
+        close(table.get(), [[mv.num_workers()], [0], [mv.num_workers()]], 0.1)
+
+
+@case(sync=True)
 def rounds_continue_from_exact_values_after_a_load():
     folder = tempfile.mkdtemp() if mv.rank() == 0 else ""
     folder = "".join(chr(code) for code in mv.aggregate(codes_of(folder)).astype(int) if code)
