@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-from cases import SEED, equal, raises, registrar, run_all
+import worker
+from cases import SEED, equal, open_session, raises, registrar, run_all
 from initializer_model import initial_rows
 from modes import for_seeds, same_bits
 from updater_model import MATRIX_OPTIONS
@@ -225,6 +226,20 @@ def removal_in_sync_mode_is_a_call_of_all_workers():
         mv.barrier()
     equal(len(table), 1)  # the key of worker 0
     equal(table.get([10]), [[3]])
+
+
+@case_in_rounds
+def removal_in_sync_mode_needs_no_rank_that_only_serves():
+    if mv.size() == 1:
+        return
+    mv.shutdown()
+    open_session(sync=True, role="server" if worker.RANK == 0 else "all")
+    table = mv.HashTableHandler(1, 100)
+    if worker.RANK > 0:
+        table.add([[1]], [5])
+        table.remove([5])
+        equal(len(table), 0)
+    mv.barrier()
 
 
 @case()
