@@ -10,9 +10,10 @@ import threading
 import numpy as np
 import worker
 from cases import SEED, equal, open_session, raises, registrar, run_all
-from updater_model import OPTIONS, Model
 
 import multiverso as mv
+from machine.formulas import OPTIONS
+from machine.model import Model
 from multiverso import api
 
 CASES = {}
@@ -163,7 +164,7 @@ def _own_rows_match_the_model(updater):
         mixed.add(delta, ids)
         model.add(delta, ids)
         ids = _ids(rng, own)
-        gets.append((mixed.get(ids), model.get(rows=ids).copy()))
+        gets.append((mixed.get(ids), model.values[ids].copy()))
         if rng.random() < 0.1:
             mixed.settle()
     for result, expected in gets:
