@@ -201,6 +201,21 @@ def rounds_need_no_rows_of_each_node():
 
 
 @case(sync=True)
+def worker_that_has_finished_before_all_rounds_reads_them():
+    others = mv.num_workers() - 1
+    tables = [mv.MatrixTableHandler(3, 20_000, wire=wire) for wire in WIRES]
+    if mv.worker_id() == 0 and others:
+        mv.finish()
+    else:
+        for table in tables:
+            table.add_get(np.ones((3, 20_000)))
+    mv.barrier()
+    for table in tables:
+        close(table.peek([2, 0]), max(others, 1), 0.1)
+    mv.barrier()
+
+
+@case(sync=True)
 def only_float32_values_have_a_wire_format():
     raises(TypeError, lambda: mv.ArrayTableHandler(5, dtype="float64", wire="int8"), "float32")
     raises(ValueError, lambda: mv.ArrayTableHandler(5, wire="int4"), "wire", "'int8'")
