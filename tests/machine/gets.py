@@ -48,8 +48,10 @@ def get_rows(program, twin):
         table, own, ids = twin.table, program.own, twin.ids[mine]
         options = {"insert": inserts} if twin.spec.kind == "keys" else {}
         match own.randrange(4):
-            case 0:
-                return table.get_async(ids, **options).result()
+            case 0:  # The result is asked for later, and must be that of now.
+                expected = twin.model.values[mine]
+                twin.futures.append((table.get_async(ids, **options), expected))
+                return expected
             case 1:
                 out = np.zeros((len(ids), twin.spec.shape[1]), table.dtype)
                 assert table.get(ids, out=out, **options) is out

@@ -36,7 +36,7 @@ class Twin:
         room = 4000 if self.spec.on_disk else program.rng.choice((4000, 3000, 20_000))
         self.table = self.spec.create(self.name, start, self.backing, room)
         self.in_buffer = np.zeros(self.spec.shape, self.spec.value_dtype)
-        self.prepared, self.version = None, 0
+        self.prepared, self.version, self.futures = None, 0, []
         #: The adds of each worker, of which staleness limits the differences.
         self.counts = [0] * program.workers
         if self.spec.kind != "keys":
@@ -226,6 +226,9 @@ class Program:
     def settle(self, twin):
         """Wait until all adds to a table are applied, and check its values on all workers."""
         self.barrier()
+        for future, expected in twin.futures:
+            self.check(twin, future.result(), expected)
+        twin.futures.clear()
         if self.me >= 0:
             if twin.spec.kind == "keys":
                 rows = twin.table.get(twin.ids, insert=False)
