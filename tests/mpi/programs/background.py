@@ -1,6 +1,5 @@
 """Cases of calls in the background, on any number of ranks."""
 
-import functools
 import gc
 import os
 import random
@@ -10,9 +9,10 @@ import threading
 import numpy as np
 import worker
 from cases import SEED, equal, open_session, raises, registrar, run_all
-from updater_model import OPTIONS, Model
 
 import multiverso as mv
+from machine.formulas import OPTIONS
+from machine.model import Model
 from multiverso import api
 
 CASES = {}
@@ -163,7 +163,7 @@ def _own_rows_match_the_model(updater):
         mixed.add(delta, ids)
         model.add(delta, ids)
         ids = _ids(rng, own)
-        gets.append((mixed.get(ids), model.get(rows=ids).copy()))
+        gets.append((mixed.get(ids), model.values[ids].copy()))
         if rng.random() < 0.1:
             mixed.settle()
     for result, expected in gets:
@@ -182,37 +182,6 @@ def own_rows_match_the_model():
 @case(staleness=2)
 def own_rows_match_the_model_with_staleness():
     _own_rows_match_the_model("add")
-
-
-def _rounds(is_mixed):
-    """Return the results of all gets of a program in sync mode."""
-    rng = random.Random(f"{SEED} {mv.worker_id()}")
-    shared = random.Random(SEED)  # the same on all workers: which calls they make
-    tables = [mv.MatrixTableHandler(ROWS, COLUMNS, updater=u) for u in ("add", "momentum")]
-    mixed = [Mixed(table, f"{rng.random()} {i}") for i, table in enumerate(tables)]
-    results = []
-    for _ in range(STEPS):
-        i = shared.randrange(2)
-        is_add = shared.random() < 0.6
-        ids = _ids(rng, range(ROWS))
-        delta = _delta(rng, len(ids), COLUMNS)
-        if is_add and is_mixed:
-            mixed[i].add(delta, ids)
-        elif is_add:
-            tables[i].add(delta, ids)
-        elif is_mixed:
-            results.append(mixed[i].get(ids))
-        else:
-            results.append(functools.partial(np.copy, tables[i].get(ids)))
-    values = [result() for result in results] + [table.get() for table in tables]
-    mv.barrier()
-    return values
-
-
-@case(sync=True)
-def rounds_have_the_same_bits_in_the_background():
-    for expected, actual in zip(_rounds(False), _rounds(True), strict=True):
-        equal(actual, expected)
 
 
 @case()

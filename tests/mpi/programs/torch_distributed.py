@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 from cases import SEED, TIMEOUT, equal, raises, registrar, run_all
-from pairwise import pairwise_sum
 
+from machine.pairwise import pairwise_sum
 from multiverso.errors import StateError
 
 # Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
