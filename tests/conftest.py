@@ -48,12 +48,6 @@ CORE_FILES = {
     *("test_nodes.py", "test_param_sync.py", "test_semantics.py"),
 }
 
-#: The backend of Keras on which `make test-all` runs what does not depend on the backend.
-USUAL_BACKEND = "tensorflow"
-BACKEND = os.environ.get("KERAS_BACKEND", USUAL_BACKEND)
-#: The files that it runs on every backend, or on the one that they are about.
-BACKEND_FILES = {"test_adapter_flags.py", "test_keras.py", f"test_keras_{BACKEND}.py"}
-
 #: The files whose tests wait for deadlines and ends of processes most of the time: their processor
 #: seconds are less than a quarter of their seconds.
 WAITING_FILES = {
@@ -118,9 +112,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         is_slow = item.get_closest_marker("slow") is not None
         if HAS_OPEN_MPI and is_slow and not item.get_closest_marker("drawn"):
-            item.add_marker("release")
-        is_repeated = item.get_closest_marker("keras_backend") and BACKEND != USUAL_BACKEND
-        if is_repeated and item.path.name not in BACKEND_FILES:
             item.add_marker("release")
 
     def position(item: pytest.Item) -> tuple[bool, bool]:
