@@ -158,3 +158,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     waits = item.path.name in WAITING_FILES or SLOTS not in os.environ or RUN not in os.environ
     with contextlib.nullcontext() if waits else slot():
         return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many calls each configuration has made and left out (`tests/configurations.py`)."""
+    totals: dict[str, list[int]] = {}
+    for report in terminalreporter.getreports("passed"):
+        noted = dict(report.user_properties)
+        if report.when == "call" and "configuration" in noted:
+            total = totals.setdefault(str(noted["configuration"]), [0, 0])
+            total[0] += int(str(noted["calls"]))
+            total[1] += sum(noted["skipped"].values())  # type: ignore[attr-defined]
+    for name, (calls, skipped) in totals.items():
+        terminalreporter.write_line(f"configuration {name}: {calls} calls, {skipped} left out")

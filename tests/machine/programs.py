@@ -91,7 +91,13 @@ class Program:
 
     def _twin(self, number):
         if self.configuration.checkpoint is None:
-            spec = draw(self.rng, self.configuration.tables, self.features, self.skipped)
+            spec = draw(
+                self.rng,
+                self.configuration.tables,
+                self.features,
+                self.skipped,
+                turn=self.seed if number == 0 else None,
+            )
             twin = Twin(self, spec, number, f"w{number}")
         else:
             names = [twin.name for twin in self.twins]

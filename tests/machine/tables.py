@@ -171,14 +171,19 @@ def draw_old(rng, session, names, refused):
         refused[refusal.sentence] += 1
 
 
-def draw(rng, choices, session, refused):
+def draw(rng, choices, session, refused, turn=None):
     """Draw a table that goes with the features of a session.
+
+    With `turn`, it has the updater whose turn it is, if a table of this kind can have it.
 
     `choices` has what a configuration lets a table be. Combinations that are refused are counted in
     `refused`, by their sentence.
     """
-    for _ in range(1000):
-        spec = _draw(rng, choices)
+    names = tuple(formulas.OPTIONS)
+    for number in range(1000):
+        # The kind and the dtype may not go with the updater, so some tries are made.
+        wanted = names[turn % len(names)] if turn is not None and number < 20 else None
+        spec = _draw(rng, choices, wanted)
         refusal = refusal_of(*session, *spec.features())
         if refusal is None:
             return spec
@@ -187,11 +192,12 @@ def draw(rng, choices, session, refused):
     raise AssertionError(msg)
 
 
-def _draw(rng, choices):
+def _draw(rng, choices, wanted):
     kind = rng.choice(choices.get("kind", ("array", "matrix", "matrix", "keys")))
     dtype = rng.choice(choices.get("dtype", DTYPES))
     updaters = ("add",) if dtype.startswith("int") else tuple(formulas.OPTIONS)
-    updater = rng.choice(choices.get("updater", updaters))
+    updaters = choices.get("updater", updaters)
+    updater = wanted if wanted in updaters else rng.choice(updaters)
     shapes = SHAPES[kind]
     if updater.startswith("rowwise"):
         shapes = [shape for shape in shapes if shape[-1] <= 2048]

