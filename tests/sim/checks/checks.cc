@@ -63,8 +63,7 @@ void Simulate(const char* name, const std::function<void()>& prepare) {
   Finish();
 }
 
-// ---- Threads and time
-// ----------------------------------------------------------------------------
+// ---- Threads and time ---------------------------------------------------------------------------
 
 thread_local std::string text_of_thread = "new";
 
@@ -113,8 +112,7 @@ void CheckClocks() {
   });
 }
 
-// ---- Processes
-// -----------------------------------------------------------------------------------
+// ---- Processes ----------------------------------------------------------------------------------
 
 bool IsRunning(int64_t pid) { return kill(static_cast<pid_t>(pid), 0) == 0; }
 
@@ -180,8 +178,7 @@ void CheckMemory() {
   });
 }
 
-// ---- An elastic session
-// --------------------------------------------------------------------------
+// ---- An elastic session -------------------------------------------------------------------------
 
 SessionOptions ElasticOptions() {
   SessionOptions options;

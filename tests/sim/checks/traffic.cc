@@ -16,7 +16,7 @@ struct Meeting {
   int nodes;
   int barriers;
   int opened = 0, done = 0, failed = 0;
-  std::map<int, Network::Traffic> traffic;
+  std::map<int, Network::Traffic> traffic = {};
 };
 
 // Sleeps until all ranks have come that far, without messages.

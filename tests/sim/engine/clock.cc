@@ -106,8 +106,7 @@ int sched_yield() noexcept {
   return 0;
 }
 
-// ---- Chance
-// --------------------------------------------------------------------------------------
+// ---- Chance -------------------------------------------------------------------------------------
 
 int getentropy(void* out, size_t bytes) {
   if (!IsInFiber()) return SIM_REAL(getentropy)(out, bytes);

@@ -2,7 +2,8 @@
 // machine and its processes. The content of all other files is on the machine's file system.
 //
 // Under /proc, the ranks see only each other, and under /dev/shm a folder of this simulation.
-#include <dirent.h>
+#include "engine/files.h"
+
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +17,6 @@
 
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "engine/clock.h"
 #include "engine/processes.h"
@@ -31,8 +31,7 @@ int Fail(int error) {
   return -1;
 }
 
-// ---- Who has which descriptor
-// --------------------------------------------------------------------
+// ---- Who has which descriptor -------------------------------------------------------------------
 
 constexpr int kNobody = -2;
 std::vector<int> owners;             // ranks, by descriptor
@@ -53,13 +52,12 @@ int Own(long fd) {
 }
 
 int Close(int fd) {
-  if (OwnerOf(fd) != kNobody) owners[static_cast<size_t>(fd)] = kNobody;
+  Disown(fd);
   folders.erase(fd);
   return static_cast<int>(RawCall(SYS_close, fd));
 }
 
-// ---- What the ranks see
-// --------------------------------------------------------------------------
+// ---- What the ranks see -------------------------------------------------------------------------
 
 // What is at a path.
 struct Entry {
@@ -167,48 +165,7 @@ int Describe(const Entry& entry, struct stat* info) {
   return 0;
 }
 
-// ---- Folders
-// -------------------------------------------------------------------------------------
-
-struct Folder {
-  int fd;
-  std::vector<std::string> names;
-  size_t next = 0;
-  dirent entry{};
-};
-std::set<Folder*> open_folders;  // those under /proc
-
-Folder* FindFolder(DIR* given) {
-  auto* const folder = reinterpret_cast<Folder*>(given);
-  return open_folders.count(folder) > 0 ? folder : nullptr;
-}
-
-std::vector<std::string> NamesIn(const std::string& path) {
-  std::vector<std::string> names;
-  if (path == "/proc" || path == "/proc/") {
-    for (const Rank* rank : AllRanks()) {
-      if (rank == nullptr || rank->has_ended || rank->machine != current->rank->machine) continue;
-      names.push_back(std::to_string(kFirstProcess + rank->number));
-    }
-    return names;
-  }
-  const bool is_own = Begins(path, "/proc/self");
-  const Rank* const rank =
-      is_own ? current->rank : FindProcess(atoll(path.c_str() + strlen("/proc/")));
-  for (size_t fd = 0; rank != nullptr && fd < owners.size(); ++fd) {
-    if (owners[fd] == rank->number) names.push_back(std::to_string(fd));
-  }
-  return names;
-}
-
-DIR* OpenFolder(int fd) {
-  auto* const folder = new Folder{fd, NamesIn(folders[fd])};
-  open_folders.insert(folder);
-  return reinterpret_cast<DIR*>(folder);
-}
-
-// ---- Locks
-// ---------------------------------------------------------------------------------------
+// ---- Locks --------------------------------------------------------------------------------------
 
 // Makes a call that would wait for a lock, again and again.
 template <class Try>
@@ -250,6 +207,23 @@ FILE* OpenStream(const char* path, const char* mode, FILE* (*open_real)(const ch
 
 }  // namespace
 
+const std::string* FolderBehind(int fd) {
+  const auto found = folders.find(fd);
+  return found == folders.end() ? nullptr : &found->second;
+}
+
+std::vector<int> DescriptorsOf(int rank) {
+  std::vector<int> found;
+  for (size_t fd = 0; fd < owners.size(); ++fd) {
+    if (owners[fd] == rank) found.push_back(static_cast<int>(fd));
+  }
+  return found;
+}
+
+void Disown(int fd) {
+  if (OwnerOf(fd) != kNobody) owners[static_cast<size_t>(fd)] = kNobody;
+}
+
 const Seam kFiles{Start, Release, Count, RemoveSharedFolder};
 
 }  // namespace sim
@@ -283,8 +257,7 @@ FILE* fopen64(const char* path, const char* mode) {
   return OpenStream(path, mode, SIM_REAL(fopen));
 }
 int fclose(FILE* file) {
-  const int fd = fileno(file);
-  if (OwnerOf(fd) != kNobody) owners[static_cast<size_t>(fd)] = kNobody;
+  Disown(fileno(file));
   return SIM_REAL(fclose)(file);
 }
 
@@ -381,41 +354,6 @@ int fsync(int fd) {
 int sync_file_range(int fd, off64_t offset, off64_t bytes, unsigned flags) {
   if (!IsInFiber()) return SIM_REAL(sync_file_range)(fd, offset, bytes, flags);
   PassPoint();
-  return 0;
-}
-
-DIR* opendir(const char* path) {
-  const Entry entry = FindEntry(path);
-  if (entry.kind == Entry::kReal) return SIM_REAL(opendir)(entry.text.c_str());
-  const int fd = Open(AT_FDCWD, path, O_RDONLY, 0);
-  return fd < 0 ? nullptr : OpenFolder(fd);
-}
-
-DIR* fdopendir(int fd) { return folders.count(fd) > 0 ? OpenFolder(fd) : SIM_REAL(fdopendir)(fd); }
-
-dirent* readdir(DIR* given) {
-  Folder* const folder = FindFolder(given);
-  if (folder == nullptr) return SIM_REAL(readdir)(given);
-  if (folder->next == folder->names.size()) return nullptr;
-  folder->entry = {};
-  folder->entry.d_ino = folder->next + 1;
-  folder->entry.d_type = DT_UNKNOWN;
-  const std::string& name = folder->names[folder->next++];
-  strncpy(folder->entry.d_name, name.c_str(), sizeof(folder->entry.d_name) - 1);
-  return &folder->entry;
-}
-
-int dirfd(DIR* given) noexcept {
-  const Folder* const folder = FindFolder(given);
-  return folder != nullptr ? folder->fd : SIM_REAL(dirfd)(given);
-}
-
-int closedir(DIR* given) {
-  Folder* const folder = FindFolder(given);
-  if (folder == nullptr) return SIM_REAL(closedir)(given);
-  (void)Close(folder->fd);
-  open_folders.erase(folder);
-  delete folder;
   return 0;
 }
 

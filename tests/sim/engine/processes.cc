@@ -97,8 +97,7 @@ char* getenv(const char* name) noexcept {
   return SIM_REAL(getenv)(name);
 }
 
-// ---- The machine, which is the same wherever a simulation runs
-// -----------------------------------
+// ---- The machine, which is the same wherever a simulation runs ----------------------------------
 
 int gethostname(char* name, size_t bytes) noexcept {
   if (!IsInFiber()) return SIM_REAL(gethostname)(name, bytes);

@@ -52,8 +52,7 @@ struct Options {
   int cores = 4;                // that the ranks believe to have
 };
 
-// ---- A simulation
-// --------------------------------------------------------------------------------
+// ---- A simulation -------------------------------------------------------------------------------
 
 void Start(const Options& options);
 // Runs until all functions that Spawn was given have returned, or are dead. Returns false after the
@@ -77,8 +76,7 @@ std::string Why();  // why Run has returned false, with the stacks of all fibers
 int CurrentRank();  // -1 outside of ranks
 int64_t Latency();  // a random latency of a message
 
-// ---- Ranks
-// ---------------------------------------------------------------------------------------
+// ---- Ranks --------------------------------------------------------------------------------------
 
 void AddRank(int rank);  // before its first Spawn, if something else is to be said about it
 // A rank sees the processes, the host name and the network address of its machine. All ranks are on
@@ -109,8 +107,7 @@ struct Holdings {
 Holdings HeldBy(int rank);
 Holdings LeftBy(int rank);  // what it held at its end, or at its death
 
-// ---- For the simulated world
-// ---------------------------------------------------------------------
+// ---- For the simulated world --------------------------------------------------------------------
 
 // While such a section is open, the rank is neither killed nor suspended. Others may continue.
 void EnterWorld();

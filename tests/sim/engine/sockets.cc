@@ -336,8 +336,7 @@ int poll(pollfd* polled, nfds_t count, int timeout) {
   return IsInFiber() ? Poll(polled, count, timeout) : SIM_REAL(poll)(polled, count, timeout);
 }
 
-// ---- Addresses
-// -----------------------------------------------------------------------------------
+// ---- Addresses ----------------------------------------------------------------------------------
 
 int getifaddrs(ifaddrs** list) noexcept {
   if (!IsInFiber()) return SIM_REAL(getifaddrs)(list);

@@ -21,8 +21,7 @@ bool IsStatic(const void* lock) {
   return lock >= &first && lock < &end;
 }
 
-// ---- Mutexes
-// -------------------------------------------------------------------------------------
+// ---- Mutexes ------------------------------------------------------------------------------------
 
 // The fields of the C library's mutex serve the same purpose here, and are zero when it is free.
 bool TryLock(pthread_mutex_t* mutex) {
@@ -56,8 +55,7 @@ void Unlock(pthread_mutex_t* mutex) {
   if (IsStatic(mutex)) LeaveWorld();
 }
 
-// ---- Conditions
-// ----------------------------------------------------------------------------------
+// ---- Conditions ---------------------------------------------------------------------------------
 
 int Await(pthread_cond_t* condition, pthread_mutex_t* mutex, int64_t until) {
   Unlock(mutex);
@@ -78,8 +76,7 @@ int Signal(pthread_cond_t* condition, int count) {
   return 0;
 }
 
-// ---- Locks for readers
-// ---------------------------------------------------------------------------
+// ---- Locks for readers --------------------------------------------------------------------------
 
 int TryShare(pthread_rwlock_t* lock) {
   if (lock->__data.__cur_writer != 0) return EBUSY;
@@ -103,8 +100,7 @@ int LockUntil(pthread_rwlock_t* lock, int (*try_lock)(pthread_rwlock_t*), int64_
   return 0;
 }
 
-// ---- Initializations
-// -----------------------------------------------------------------------------
+// ---- Initializations ----------------------------------------------------------------------------
 
 // The states of pthread_once_t.
 constexpr int kOnceRuns = 1;

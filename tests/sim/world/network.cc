@@ -21,8 +21,7 @@ constexpr int64_t kCallCost = 4;
 
 }  // namespace
 
-// ---- Network
-// -------------------------------------------------------------------------------------
+// ---- Network ------------------------------------------------------------------------------------
 
 Network::Network(int size)
     : is_dead_(static_cast<size_t>(size)), inboxes_(static_cast<size_t>(size)) {}
@@ -175,8 +174,7 @@ Network::Traffic Network::TotalTraffic() const {
   return total;
 }
 
-// ---- Messenger and transport
-// ---------------------------------------------------------------------
+// ---- Messenger and transport --------------------------------------------------------------------
 
 Status SimMessenger::Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) {
   MV_RETURN_IF_NOT_OK(CheckAlive(to));
