@@ -214,8 +214,10 @@ bool IsCollective(const std::string& call) {
 
 bool Plan::Disagrees() const {
   return std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+    // In sync mode, workers make their calls on tables together, too.
+    const bool is_of_round = mode == "sync" && (step.call == "add" || step.call == "add_get");
     return step.rank != Step::kAll && ranks > 1 &&
-           (IsCollective(step.call) || step.call == "leave");
+           (IsCollective(step.call) || step.call == "leave" || is_of_round);
   });
 }
 
