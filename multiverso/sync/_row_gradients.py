@@ -1,7 +1,6 @@
 """The gradients of rows of a table, from their computation to their add, and the layers' steps."""
 
 import math
-import numbers
 import threading
 import warnings
 from typing import Any, Final
@@ -235,9 +234,7 @@ class RowGradients:
         They are dropped instead if `scale` is None, or one that was scaled is not finite.
         """
         if scale is not None:
-            # float() would accept text, and is for the scalar tensors of frameworks.
-            is_plain = isinstance(scale, str | bytes | np.bool_ | numbers.Number)
-            scale = finite(scale if is_plain else float(scale), "scale")
+            scale = finite(scale, "scale")
         with self._mutex:
             self._accepted.extend(self._waiting.take())
             accepted = self._accepted.take()

@@ -95,8 +95,8 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
                 is_logged = True
                 _log.warning("attach: waits for %s in another process of this user", awaited)
             if waited >= limit:
-                msg = f"{error}; waited {limit:g} s for {awaited} in another process of this user"
-                raise StateError(msg) from None
+                reason = f"{error.args[0]}; waited {limit:g} s for {awaited}"
+                raise StateError(f"{reason} in another process of this user") from None
             time.sleep(_ATTACH_SECONDS)
         else:
             return view
