@@ -59,7 +59,6 @@ BACKEND_FILES = {"test_adapter_flags.py", "test_keras.py", f"test_keras_{BACKEND
 WAITING_FILES = {
     *("test_blame.py", "test_collective_losses.py", "test_exits.py", "test_faults.py"),
     *("test_late.py", "test_losses.py", "test_suspensions.py"),
-    *("test_torch_distributed_faults.py",),
 }
 
 #: The variables with the number of files that compute at the same time, from the Makefile, and with
