@@ -122,17 +122,6 @@ def test_interrupted_run_leaves_no_processes(signum, run_command):
     assert "restart" not in result.output
 
 
-@pytest.mark.one_mpi
-def test_ranks_may_end_their_work_at_sigterm(tmp_path):
-    mpirun = launch.run_command(tmp_path, "--restarts", "2")
-    with launch.Job("runs.py", "ends_its_work_at_sigterm", np=3, mpirun=mpirun) as job:
-        job.wait_for("busy")
-        job.signal(launch.RUNNER, signal.SIGTERM)
-        result = job.finish().check_clean()
-    assert result.returncode == 128 + signal.SIGTERM, result.output
-    assert result.reports == {rank: {"sum": 3.0} for rank in range(3)}
-
-
 def test_ranks_that_ignore_sigterm_are_killed(run_command):
     mpirun = run_command("--grace", "0.5")
     with launch.Job("runs.py", "ignores_sigterm", np=2, mpirun=mpirun) as job:

@@ -124,20 +124,6 @@ def ignores_sigterm():
     _sleep()
 
 
-def ends_its_work_at_sigterm():
-    """Sleep until SIGTERM, and then sum with the other ranks, which have received it, too."""
-    worker.begin()
-    received = []
-    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-    mv.init()
-    worker.announce("busy")
-    while not received:
-        time.sleep(0.01)
-    worker.report(sum=float(mv.aggregate(np.ones(1))[0]))
-    mv.shutdown()
-    sys.exit(128 + signal.SIGTERM)
-
-
 def is_without_mpi():
     """Report the variables of launchers, and the error of a call that needs MPI."""
     worker.begin()
