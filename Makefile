@@ -9,6 +9,11 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,4)
 WAIT_JOBS ?= 4
 FUZZ_RUNS ?= 1000000
+# The first seed of `make simulate` and how many there are, or the seconds for which new ones are drawn,
+# and its sanitizers: undefined or address.
+SEEDS ?= 1:1000
+SECONDS ?=
+SANITIZERS ?=
 ARCHS ?= x86_64 aarch64
 
 # The wheels of two MPIs overwrite each other's files, so each MPI has an environment. Frameworks that
@@ -70,7 +75,8 @@ endif
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-release test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
-        test-posix test-asan test-tsan fuzz simulate docs lint bench wheels sdist compiler clean requirements
+        test-posix test-asan test-tsan fuzz simulate \
+        simulate-undefined simulate-address docs lint bench wheels sdist compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
@@ -83,7 +89,8 @@ help:
 	@echo 'make test-unit the Python tests that need no MPI'
 	@echo 'make test-asan, make test-tsan, make fuzz'
 	@echo '               the C++ tests with sanitizers; FUZZ_RUNS=$(FUZZ_RUNS) mutated inputs'
-	@echo 'make simulate  simulated jobs for SECONDS=$(SECONDS), with kills and suspensions'
+	@echo 'make simulate  whole jobs under a seeded scheduler: SEEDS=$(SEEDS), or new seeds for SECONDS=, and'
+	@echo '               SANITIZERS=undefined or address'
 	@echo 'make test-posix  the C++ tests of the files for macOS'
 	@echo 'make docs      the documentation as a site, in build/docs'
 	@echo 'make lint      ruff, mypy and clang-format'
@@ -105,10 +112,9 @@ demo: compiler $(MPICH)/.created
 
 # ---- Tests -----------------------------------------------------------------------------------------
 
-SIMULATE := $(if $(wildcard tests/sim),simulate)
 test: PARTS := test-cpp test-python
-test-all test-release: PARTS := test-cpp test-python test-slow docs test-openmpi test-frameworks $(SIMULATE)
-test-release: PARTS += test-posix test-asan test-tsan fuzz
+test-all test-release: PARTS := test-cpp test-python test-slow docs test-openmpi test-frameworks simulate
+test-release: PARTS += test-posix test-asan test-tsan fuzz simulate-undefined simulate-address
 # With PARTS='docs test-openmpi' on the command line, only these parts run: CI runs some side by side.
 # These need the first environment only, so the others are installed meanwhile.
 FIRST := test-python test-slow
@@ -188,14 +194,18 @@ test-asan test-tsan fuzz: $(MPICH)/.created
 	$(call run,$(MPICH),cmake --build --preset $(PRESET))
 	$(call run,$(MPICH),ctest --preset $(PRESET))
 
-# All ranks of a job run in one process, under a virtual clock (tests/sim): first the known seeds, then
-# new ones for SECONDS. A seed that fails prints the command that repeats it.
-SECONDS ?= 120
+# The first seeds run twice, because a seed that fails must fail again.
+simulate: PRESET := simulation$(if $(SANITIZERS),-$(SANITIZERS))
+simulate: NEW := $(if $(SECONDS),$(shell date +%s) --seconds $(SECONDS),$(subst :, ,$(SEEDS)))
 simulate: $(MPICH)/.created
-	$(call run,$(MPICH),cmake --preset simulation)
-	$(call run,$(MPICH),cmake --build --preset simulation)
-	$(call run,$(MPICH),build/simulation/simulation known tests/sim)
-	$(call run,$(MPICH),build/simulation/simulation run $(shell date +%s)000 --seconds $(SECONDS))
+	$(call run,$(MPICH),cmake --preset $(PRESET))
+	$(call run,$(MPICH),cmake --build --preset $(PRESET))
+	$(call run,$(MPICH),build/$(PRESET)/simulation check)
+	$(call run,$(MPICH),build/$(PRESET)/simulation twice $(firstword $(NEW)) 20)
+	$(call run,$(MPICH),build/$(PRESET)/simulation known tests/sim)
+	$(call run,$(MPICH),build/$(PRESET)/simulation run $(NEW))
+simulate-undefined simulate-address: simulate-%:
+	@$(MAKE) --no-print-directory simulate SANITIZERS=$*
 
 # --strict makes a warning of mkdocs an error; the tests then check the pages.
 docs: $(DOCS)/.installed
@@ -208,9 +218,9 @@ lint: $(MPICH)/.dev
 	$(call run,$(MPICH),ruff check .)
 	$(call run,$(MPICH),ruff format --check .)
 	$(call run,$(MPICH),mypy)
-	@echo 'clang-format --dry-run --Werror src tests/cpp tests/fuzz'
+	@echo 'clang-format --dry-run --Werror src tests/cpp tests/fuzz tests/sim'
 	@$(call in,$(MPICH)) clang-format --dry-run --Werror \
-	  $(shell find src tests/cpp tests/fuzz -name '*.cc' -o -name '*.h')
+	  $(shell find src tests/cpp tests/fuzz tests/sim -name '*.cc' -o -name '*.h')
 
 bench: $(MPICH)/.bench
 	$(call run,$(MPICH),python benchmarks/tables.py --ranks 1 2 4)

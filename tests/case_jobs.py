@@ -2,9 +2,9 @@
 
 A test module names the program and the jobs::
 
-    TestOptimizers = CaseJobs(optimizers, on_ranks(1, 2) | on_nodes((4, 2))).tests()
+    TestWires = CaseJobs(wires, on_ranks(1, 2) | on_nodes((4, 2))).tests()
 
-``pytest tests/mpi/test_optimizers.py -k "2_ranks and CASE"`` starts one job, which runs one case.
+``pytest tests/mpi/test_wires.py -k "2_ranks and CASE"`` starts one job, which runs one case.
 """
 
 import functools

@@ -57,8 +57,8 @@ BACKEND_FILES = {"test_adapter_flags.py", "test_keras.py", f"test_keras_{BACKEND
 #: The files whose tests wait for deadlines and ends of processes most of the time: their processor
 #: seconds are less than a quarter of their seconds.
 WAITING_FILES = {
-    *("test_blame.py", "test_collective_losses.py", "test_exits.py", "test_faults.py"),
-    *("test_late.py", "test_losses.py", "test_suspensions.py"),
+    *("test_disagreements.py", "test_elastic.py", "test_faults.py"),
+    *("test_notices.py", "test_restarts.py"),
 }
 
 #: The variables with the number of files that compute at the same time, from the Makefile, and with

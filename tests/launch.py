@@ -152,6 +152,8 @@ class Result:
         for rank in range(np):
             outcomes = self.reports.get(rank, {}).get("outcomes", {})
             outcome = outcomes.get(name, "did not reach the case")
+            if outcome.startswith("skipped: "):
+                pytest.skip(outcome.removeprefix("skipped: "))
             if outcome != "ok":
                 failed.append(f"rank {rank} of {np}: {outcome}")
         if failed:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from multiverso._native import arrays, capi
 from multiverso._native.library import checked
 from multiverso.publishing._format import DTYPES, Tensor, result_of
-from multiverso.tables._live_table import LiveTable, OutdatedError
+from multiverso.tables._live_table import BLOCK, LiveTable, OutdatedError
 
 #: The name of a dtype in the format, by its code in the C API.
 NAMES: Final = {
@@ -99,6 +99,34 @@ class DenseEncoder(Encoder):
             f"counts:{name}": Tensor("U32", counts),
             f"places:{name}": Tensor("U16", places),
             f"values:{name}": Tensor(self.stored, values),
+        }
+
+
+class CopyEncoder(DenseEncoder):
+    """An array with an initializer, whose values are copied because they may not be in memory.
+
+    Each node writes the elements that it has.
+    """
+
+    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
+        """Return all values of this node, or which differ."""
+        before = None if is_full else self._before
+        record = self._record(
+            name, live, before is None, first=live.rows.start, count=len(live.rows)
+        )
+        copy = live._copy(version)
+        if copy is None:
+            raise OutdatedError
+        self._before = values = self._bits(copy)
+        if before is None:
+            return record, {f"values:{name}": Tensor(self.stored, values)}
+        bits = np.dtype(f"u{values.itemsize}")
+        differs = np.flatnonzero(values.view(bits) != before.view(bits))
+        counts = np.bincount(differs // BLOCK, minlength=-(-values.size // BLOCK))
+        return record, {
+            f"counts:{name}": Tensor("U32", counts.astype(np.uint32)),
+            f"places:{name}": Tensor("U16", (differs % BLOCK).astype(np.uint16)),
+            f"values:{name}": Tensor(self.stored, values[differs]),
         }
 
 

@@ -197,9 +197,9 @@ class FollowedArray(FollowedTable):
         places, values, end = [], [], 0
         for record, tensors in files:
             first, count = natural(record["first"]), natural(record["count"])
-            if first != end:
+            if count and first != end:
                 raise ValueError(f"expected rows from {end} on, received rows from {first} on")
-            end = first + count
+            end += count
             changed = tensors[f"values:{self._key}"]
             if is_full:
                 values.append(self._checked_bits(changed, (count, *columns)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiverso import _session, api
+from multiverso import _session
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import checked
@@ -88,13 +88,14 @@ class KeyCalls(Table):
 
         """
         ids = as_ids(keys, "keys")
-        is_round = _session.current().options.mode == capi.MV_MODE_SYNC
+        session = _session.current()
+        is_round = session.options.mode == capi.MV_MODE_SYNC
         if is_round:
             self.get([], insert=False)  # Waits for the adds of the workers.
-            api.barrier()
+            session.aggregate(np.zeros(1))  # A barrier would also wait for ranks that only serve.
         _run(self._handle, b"remove_keys", arrays.pointer(ids), len(ids), None, None, 0, 0)
         if is_round:
-            api.barrier()
+            session.aggregate(np.zeros(1))
 
     def __len__(self) -> int:
         """Return the number of keys with a row, on all nodes."""

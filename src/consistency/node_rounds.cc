@@ -126,7 +126,12 @@ uint64_t NodeRounds::CopiedFrom(uint64_t round) {
     asked_ = round + 1;
     const bool is_wanted =
         words->is_copy_wanted.load() != 0 || shape_.results != WireFormat::kFloat32;
-    if (words->copied_from.load() == 0 && is_wanted) {
+    // The other nodes learn from this node's sums that it copies. It sends none for a round before
+    // which all of its workers had finished.
+    const std::vector<int>& here = clocks_.here();
+    const bool sends_sums = std::any_of(here.begin(), here.end(),
+                                        [&](int worker) { return clocks_.adds(worker) > round; });
+    if (words->copied_from.load() == 0 && is_wanted && sends_sums) {
       words->copied_from.store(round + 1);
     }
   }

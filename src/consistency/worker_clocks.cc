@@ -373,6 +373,14 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     is_loss_certain = watch_.MessagesHaveArrived() || is_loss_certain;
     needed_losses.push_back(rank);
   }
+  const auto is_elsewhere = [&](int rank) { return !context_->members().is_local(rank); };
+  const bool awaits_others = std::any_of(late.begin(), late.end(), is_elsewhere) ||
+                             std::any_of(working.begin(), working.end(), is_elsewhere);
+  const int silenced_by = awaits_others ? watch_.LossThatSilences() : -1;
+  if (silenced_by >= 0) {
+    is_loss_certain = true;
+    needed_losses.push_back(silenced_by);
+  }
   const std::string here = StrCat(call, ", ", RoundName(round));
   if (is_loss_certain) return watch_.Lost(needed_losses, watch_.WhileWaiting(here));
   // A late worker may have ended because it was told of the loss of a worker that was not late.

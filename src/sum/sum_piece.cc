@@ -58,6 +58,7 @@ bool SumPiece::Encode(WireFormat format, const uint64_t* seed, SumPiece* to) con
   const int64_t listed_bytes = ListedBytes();
   // The values end with zeros if segments are listed, to align these.
   const int64_t raw_bytes = static_cast<int64_t>(bytes.size()) - kHeaderBytes - listed_bytes;
+  if (raw_bytes == 0) return false;
   const int64_t count = FloatsIn(raw_bytes);
   const int64_t encoded_bytes = RoundUp(WireBytes(format, count), kListedBytes);
   to->Begin(*header(), encoded_bytes + listed_bytes);

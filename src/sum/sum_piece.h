@@ -60,7 +60,8 @@ struct SumPiece {
   int64_t RawBytes() const;
 
   // Writes this piece with encoded values to `to`. Returns false if the format cannot represent
-  // them. With a seed, rounds at random (EncodeAtRandom), otherwise to the nearest value.
+  // them, or if there are none, because Decode accepts no piece without values. With a seed, rounds
+  // at random (EncodeAtRandom), otherwise to the nearest value.
   bool Encode(WireFormat format, const uint64_t* seed, SumPiece* to) const;
   // Writes this piece with decoded values to `to`. Returns false if no node can have encoded it.
   bool Decode(const SegmentGrid& grid, SumPiece* to) const;

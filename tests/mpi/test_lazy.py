@@ -4,6 +4,7 @@ import lazy
 import pytest
 
 from case_jobs import CaseJobs, on_nodes, on_ranks
+from configurations import jobs
 
 # The messages between nodes are those of the cases of test_nodes.py and test_consistency.py, which
 # run with each MPI.
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.one_mpi
 JOBS = {
     **on_ranks(1, 2, 4),
     **on_nodes((3, 2), (4, 2)),
-    "3_ranks_with_files": {"np": 3, "MULTIVERSO_SEGMENTS": "file"},
+    **jobs("files"),
 }
 
 TestLazyRows = CaseJobs(lazy, JOBS).tests()

@@ -1,16 +1,12 @@
 """Jobs on one machine without MPI: the same sessions, tables, modes and errors."""
 
 import pytest
-import semantics
 from requirements import needs
 
 import launch
-from case_jobs import CaseJobs, on_ranks
 
 # The jobs are the same in the environments of both MPIs, except for torchrun's.
 pytestmark = pytest.mark.one_mpi
-
-TestTables = CaseJobs(semantics, on_ranks(4, mpirun=launch.WITHOUT_MPI)).tests()
 
 
 def run(*function, np, **options):

@@ -3,10 +3,11 @@
 import semantics
 
 from case_jobs import CaseJobs, on_ranks
+from configurations import jobs
 
 JOBS = {
     **on_ranks(1, 2, 4),
-    "3_ranks_with_files": {"np": 3, "MULTIVERSO_SEGMENTS": "file"},
+    **jobs("files", "elastic", "continues", "without_mpi"),
 }
 
 TestTables = CaseJobs(semantics, JOBS).tests()

@@ -10,6 +10,8 @@ from core_files import code_of, core_files
 ROOT = Path(__file__).resolve().parents[2]
 
 MOST_LINES = 600
+#: Lines of all tests but the simulation and the growth tests. The number may only become smaller.
+MOST_TEST_LINES = 52_000
 MOST_METHODS = 35
 
 #: The classes with more methods, with their number. A number may only become smaller.
@@ -77,8 +79,18 @@ def long_files(root: Path, most: int) -> dict[str, int]:
     return {name: lines for name, lines in sizes.items() if lines > most and name != COPIED}
 
 
+def lines_of_tests(tests: Path) -> int:
+    """Return the number of lines of the tests that are counted."""
+    paths = (path for pattern in ("*.py", "*.cc", "*.h", "*.c") for path in tests.rglob(pattern))
+    counted = (path for path in paths if path.relative_to(tests).parts[0] not in ("sim", "growth"))
+    return sum(path.read_text("utf-8").count("\n") for path in counted)
+
+
 class TestSizes(unittest.TestCase):
     maxDiff = None
+
+    def test_all_tests_together_stay_small(self):
+        self.assertLessEqual(lines_of_tests(ROOT / "tests"), MOST_TEST_LINES)
 
     def test_files_are_short(self):
         self.assertEqual(long_files(ROOT, MOST_LINES), {})

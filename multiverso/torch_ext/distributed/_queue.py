@@ -96,8 +96,11 @@ class CallQueue:
     def drain(self, seconds: float) -> None:
         """Make the calls that have been started, unless another call takes longer than that."""
         self.require_no_call()
-        if self._end_reason is None:
-            self.wait(self.start(_do_nothing, _do_nothing), seconds)
+        if self._turn.acquire(timeout=seconds):
+            try:
+                self._make_until(None)
+            finally:
+                self._turn.release()
 
     def end(self, reason: str) -> None:
         """Let all further calls fail, and end the thread after these."""
@@ -140,7 +143,3 @@ class CallQueue:
             finally:
                 if call.is_over():  # Ctrl-C may come before it begins.
                     self._waiting.popleft()
-
-
-def _do_nothing() -> None:
-    """Take the turn of a call."""

@@ -28,10 +28,10 @@ class OrderedThread:
     def put(self, run: Callable[[], None]) -> None:
         """Let the thread call `run` after what it was given before."""
         with self._starting:
-            if self._thread is None:
+            if not self._has_started():
+                self._started.add(self)
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-                self._started.add(self)
             self._waiting.put(run)
 
     def is_current(self) -> bool:
@@ -45,8 +45,12 @@ class OrderedThread:
 
     def join(self, seconds: float) -> None:
         """Wait until the thread has ended, which `end` asks for."""
-        if self._thread is not None:
+        if self._thread is not None and self._has_started():
             self._thread.join(seconds)
+
+    def _has_started(self) -> bool:
+        # Ctrl-C may come before a new thread starts.
+        return self._thread is not None and self._thread.ident is not None
 
     @classmethod
     def join_all(cls) -> None:

@@ -1,13 +1,13 @@
 """Cases about concurrent adds, none of which may be lost."""
 
 import os
-import random
 
 import numpy as np
-import worker
-from cases import SEED, case, equal, repeats
+from cases import case, equal, repeats
 
 import multiverso as mv
+from machine.formulas import OPTIONS
+from machine.model import Model
 
 #: Adds of each rank to the large array; use 10 000 for a long run.
 LARGE_ADDS = int(os.environ.get("MULTIVERSO_TEST_LARGE_ADDS", "40"))
@@ -73,56 +73,21 @@ def prepared_calls_of_all_ranks_are_exact():
 
 
 @case
-def random_programs_agree_with_a_model():
-    for seed in range(SEED, SEED + 12):
-        try:
-            _random_program(seed)
-        except BaseException:
-            worker.report(seed=seed)
-            raise
-
-
-def _random_program(seed):
-    common = random.Random(seed)  # the same on every rank
-    dtype = common.choice(("float32", "float64", "int32", "int64"))
-    rows, columns = common.randrange(1, 30), common.choice((1, 2, 5, 64, 3000))
-    expected = np.random.default_rng(seed).integers(-9, 10, (rows, columns)).astype(dtype)
-    matrix = mv.MatrixTableHandler(rows, columns, expected, dtype=dtype)
-    for phase in range(common.randrange(1, 5)):
-        # Integers make the result independent of the order in which the adds arrive.
-        for rank in range(mv.size()):
-            added = _program_of(rank, seed + 1000 * phase, rows, columns, dtype, matrix)
-            expected = expected + added
-        mv.barrier()
-        equal(matrix.get(), expected)
-        ids = [common.randrange(rows) for _ in range(5)]
-        equal(matrix.get(ids, sync=True), expected[ids])
-        mv.barrier()
-
-
-def _program_of(rank, seed, rows, columns, dtype, matrix):
-    """Return the sum of the adds of the program of `rank`, and run it if that is this rank."""
-    rng = random.Random(seed * 31 + rank)
-    value_rng = np.random.default_rng(seed * 31 + rank)
-    is_this_rank = rank == mv.rank()
-    total = np.zeros((rows, columns), dtype)
-    for _ in range(rng.randrange(25)):
-        kind = rng.randrange(4)
-        ids = [rng.randrange(rows) for _ in range(rng.randrange(2 * rows))]
-        row_delta = value_rng.integers(-9, 10, (len(ids), columns)).astype(dtype)
-        whole_delta = value_rng.integers(-9, 10, (rows, columns)).astype(dtype)
-        if kind == 0:
-            np.add.at(total, ids, row_delta)
-            if is_this_rank:
-                matrix.add(row_delta, ids)
-        elif kind == 1:
-            total += whole_delta
-            if is_this_rank:
-                matrix.add(whole_delta)
-        elif kind == 2:
-            total += whole_delta
-            if is_this_rank:
-                equal(matrix.add_get(whole_delta).shape, (rows, columns))
-        elif is_this_rank:
-            equal(matrix.get(ids).shape, (len(ids), columns))
-    return total
+def concurrent_updates_are_all_applied_and_counted():
+    # All updates have the same gradient, so their order does not matter. Each must be applied, with
+    # the step number of its row.
+    turns = 20
+    for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "ftrl"):
+        options = OPTIONS[name]
+        for shape in ((33_001,), (700, 24), (2, 20_000)):
+            kind = mv.ArrayTableHandler if len(shape) == 1 else mv.MatrixTableHandler
+            table = kind(*shape, np.ones(shape), dtype="float64", updater=name, **options)
+            model = Model(name, np.ones((1, 1)), **options)
+            mv.barrier()
+            for _ in range(turns):
+                table.add(np.full(shape, 0.5))
+            mv.barrier()
+            for _ in range(turns * mv.num_workers()):
+                model.add(np.full((1, 1), 0.5))
+            equal(table.get(), np.full(shape, model.values[0, 0]))
+            mv.barrier()

@@ -7,10 +7,12 @@ import numpy as np
 import worker
 from cases import SEED, TIMEOUT, equal, raises, repeats
 from modes import case, same_bits
-from pairwise import pairwise_sum
-from round_model import DTYPES, values_of
 
 import multiverso as mv
+from machine.pairwise import pairwise_sum
+from machine.tables import values_of
+
+DTYPES = ("float32", "float64", "int32", "int64")
 
 #: Sizes in bytes at which an aggregation may change its algorithm.
 EDGES = [2**power for power in (14, 17, 18, 19, 20, 21, 22)]

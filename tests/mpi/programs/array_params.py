@@ -7,9 +7,9 @@ import numpy as np
 import worker
 from cases import SEED, equal, open_session, raises, registrar, run_all, texts_of_ranks
 from modes import same_bits
-from pairwise import pairwise_sum
 
 import multiverso as mv
+from machine.pairwise import pairwise_sum
 from multiverso.sync import ParamSync
 
 CASES = {}
@@ -216,6 +216,21 @@ def fragments_and_weights_are_checked():
     sync = ParamSync(arrays[:1], weight=-1)
     raises(ValueError, sync.sync, "weight", "positive")
     mv.barrier()
+
+
+@case()
+def elastic_averaging_of_workers_taking_turns():
+    arrays = [np.full(30_000, 0.0)]
+    sync = ParamSync(arrays, updater="easgd", elastic_force=0.25)
+    arrays[0] += mv.worker_id() + 1
+    center = 0.0
+    for who in range(mv.num_workers()):
+        center += 0.25 * (who + 1 - center)
+        if who == mv.worker_id():
+            sync.sync()
+            equal(arrays[0], np.full(30_000, who + 1 + 0.25 * (center - (who + 1))))
+        mv.barrier()
+    equal(sync.tables[0].get(), np.full(30_000, center))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Sync mode, bounded staleness and aggregate on any number of ranks: the cases of six modules."""
+"""Sync mode, bounded staleness and aggregate on any number of ranks: the cases of five modules."""
 
 import aggregation  # noqa: F401 (importing a module registers its cases)
 import parts  # noqa: F401
-import random_rounds  # noqa: F401
 import rounds  # noqa: F401
 import staleness  # noqa: F401
 import working  # noqa: F401

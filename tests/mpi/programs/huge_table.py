@@ -5,13 +5,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
+sys.path.append(str(Path(__file__).parents[2]))
 
 import numpy as np  # noqa: E402
 import worker  # noqa: E402
-from initializer_model import initial_rows  # noqa: E402
 
 import multiverso as mv  # noqa: E402
+from machine.initial_values import initial_rows  # noqa: E402
 
 ROWS, COLUMNS = 300_000_000, 64  # 77 GB of float32, and as much state
 READ, CHANGED = 100_000, 2_000

@@ -5,12 +5,11 @@ import os
 from pathlib import Path
 
 import numpy as np
-from cases import SEED, equal, raises, registrar, run_all
-from initializer_model import initial_rows
-from modes import for_seeds, same_bits
-from updater_model import MATRIX_OPTIONS
+import worker
+from cases import SEED, equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
+from machine.initial_values import initial_rows
 from multiverso import api, initializers
 from multiverso.api import current_session
 
@@ -56,175 +55,18 @@ def folder_of(name):
     return Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"saved-{name}"
 
 
-def check_against_matrix(updater, seed):
-    """Check that keys have the values of rows of a matrix that gets the same deltas."""
-    rng = np.random.default_rng([SEED, seed])
-    keys = random_keys(rng, 300)
-    options = {"updater": updater, **MATRIX_OPTIONS[updater]}
-    initial = initializers.Constant(0.5)
-    by_key = mv.HashTableHandler(COLUMNS, len(keys), initial, **options)
-    by_row = mv.MatrixTableHandler(len(keys), COLUMNS, initial, **options)
-    mine = np.random.default_rng([SEED, seed, mv.worker_id()])
-    repeats = updater != "easgd"
-    for turn in range(8):
-        rows = mine.choice(len(keys), mine.integers(0, 60), replace=repeats)
-        delta = mine.integers(-8, 9, (len(rows), COLUMNS)) / 8
-        by_key.add(delta, keys[rows])
-        by_row.add(delta, rows)
-        asked = mine.choice(len(keys), 70)
-        same_bits(by_key.get(keys[asked], insert=turn % 2 == 0), by_row.get(asked))
-    mv.barrier()
-    same_bits(by_key.get(keys, insert=False), by_row.get(range(len(keys))))
-    mv.barrier()
-
-
 @case_in_rounds
-def keys_equal_rows_in_sync_mode():
-    for seed, updater in enumerate(MATRIX_OPTIONS):
-        check_against_matrix(updater, seed)
-
-
-@case_in_rounds
-def values_do_not_depend_on_the_rows_of_the_keys():
-    keys = random_keys(np.random.default_rng(SEED), 300)
-    rng = np.random.default_rng([SEED, mv.worker_id()])
-    initial = initializers.RandomUniform(-1, 1, seed=6)
-    options = {"updater": "rowwise_adagrad", "dtype": "bfloat16"}
-    tables = [mv.HashTableHandler(COLUMNS, 400, initial, **options) for _ in range(2)]
-    for table, order in zip(tables, (keys, keys[::-1]), strict=True):
-        table.get(order[mv.worker_id() :])  # takes rows in that order
-    for _ in range(5):
-        asked = rng.choice(keys, 60)
-        delta = rng.standard_normal((60, COLUMNS))
-        for table in tables:
-            table.add(delta, asked)
-    same_bits(tables[0].get(keys), tables[1].get(keys))
-
-
-@case()
-def keys_equal_rows_of_one_worker():
-    # Of several workers, the order of the adds is not determined.
-    if mv.num_workers() == 1:
-        for seed, updater in enumerate(MATRIX_OPTIONS):
-            check_against_matrix(updater, seed)
-
-
-@case()
-def initial_values_are_those_of_the_keys():
-    keys = random_keys(np.random.default_rng(SEED), 2000)
-    for initial in (initializers.RandomNormal(seed=7), initializers.RandomUniform(-1, 3, seed=1)):
-        for dtype in ("float32", "float64"):
-            table = mv.HashTableHandler(COLUMNS, 4000, initial, dtype=dtype)
-            expected = initial_rows(initial, keys, COLUMNS, dtype)
-            same_bits(table.get(keys, insert=False), expected)
-            assert len(table) == 0
-            mv.barrier()
-            same_bits(table.get(keys), expected)
-            same_bits(table.get(keys[::-3], sync=True), expected[::-3])
-            mv.barrier()
-            assert len(table) == len(keys)
-            assert table.contains(keys).all()
-            found, rows = all_items(table)
-            equal(found, np.sort(keys))
-            same_bits(rows, expected[np.argsort(keys)])
-            mv.barrier()
-            table.remove(keys[mv.worker_id() :: mv.num_workers()])
-            mv.barrier()
-            assert len(table) == 0
-            mv.barrier()
-            table.add(np.ones((len(keys), COLUMNS)), keys)
-            mv.barrier()
-            got = table.get(keys, insert=False)
-            assert np.allclose(got - expected, mv.num_workers(), atol=1e-5)
-            mv.barrier()
-
-
-def run_random_program(seed, updater):
-    """Compare a table with a dict: each worker has keys of its own, and all have some together."""
-    rng = np.random.default_rng([SEED, seed, mv.worker_id()])
-    shared = random_keys(np.random.default_rng([SEED, seed]), 40)[:40]
-    own = np.setdiff1d(rng.integers(-(2**63), 2**63, 700), shared)
-    options = {"learning_rate": 1.0} if updater == "momentum" else {}
-    table = mv.HashTableHandler(3, 20_000, updater=updater, dtype="float64", **options)
-    values, state, total = {}, {}, 0
-    for _ in range(40):
-        keys = rng.choice(own, rng.integers(1, 80))
-        operation = rng.integers(6)
-        if operation <= 1:
-            delta = rng.integers(-9, 10, (len(keys), 3)).astype(np.float64)
-            table.add(delta, keys)
-            sums = {}
-            for key, row in zip(keys.tolist(), delta, strict=True):
-                sums[key] = sums.get(key, 0) + row
-            for key, row in sums.items():
-                if updater == "momentum":
-                    state[key] = 0.9 * state.get(key, np.zeros(3)) - row
-                    row = state[key]
-                values[key] = values.get(key, np.zeros(3)) + row
-        elif operation == 2:
-            got = table.get(keys)
-            expected = [values.setdefault(key, np.zeros(3)) for key in keys.tolist()]
-            assert np.allclose(got, expected, rtol=1e-9)
-        elif operation == 3:
-            got = table.get_async(keys, insert=False).result()
-            expected = [values.get(key, np.zeros(3)) for key in keys.tolist()]
-            assert np.allclose(got, expected, rtol=1e-9)
-        elif operation == 4:
-            table.remove(keys[:20])
-            for key in keys[:20].tolist():
-                values.pop(key, None)
-                state.pop(key, None)
-        else:
-            equal(table.contains(own), [key in values for key in own.tolist()])
-        if updater == "add":
-            table.add_async(np.ones((len(shared), 3)), shared)
-            total += 1
-    table.flush()
-    counts = np.array([len(values), total], np.int64)
-    mv.aggregate(counts)
+def removal_in_sync_mode_needs_no_rank_that_only_serves():
+    if mv.size() == 1:
+        return
+    mv.shutdown()
+    open_session(sync=True, role="server" if worker.RANK == 0 else "all")
+    table = mv.HashTableHandler(1, 100)
+    if worker.RANK > 0:
+        table.add([[1]], [5])
+        table.remove([5])
+        equal(len(table), 0)
     mv.barrier()
-    assert len(table) == counts[0] + (len(shared) if updater == "add" else 0)
-    if updater == "add":
-        equal(table.get(shared), np.full((len(shared), 3), counts[1]))
-    found, rows = all_items(table, chunk=100)
-    found_rows = dict(zip(found.tolist(), rows, strict=True))
-    found_own = [found_rows[key] for key in values]
-    assert np.allclose(found_own, list(values.values()), rtol=1e-9)
-    assert np.isin(np.setdiff1d(own, list(values)), found).sum() == 0
-    mv.barrier()
-
-
-@case()
-def random_programs_agree_with_a_dict():
-    for_seeds(run_random_program, "add")
-    for_seeds(run_random_program, "momentum")
-
-
-@case(staleness=2)
-def random_programs_with_staleness_agree_with_a_dict():
-    keys = random_keys(np.random.default_rng(SEED), 200)
-    table = mv.HashTableHandler(2, 500, dtype="int64")
-    for turn in range(20):
-        table.add(np.ones((len(keys), 2), int), keys)
-        assert (table.get(keys) >= turn + 1).all()
-    mv.barrier()
-    equal(table.get(keys), np.full((len(keys), 2), 20 * mv.num_workers()))
-
-
-@case_in_rounds
-def removal_in_sync_mode_is_a_call_of_all_workers():
-    table = mv.HashTableHandler(1, 100, dtype="int64")
-    mine = [10 + mv.worker_id()]
-    for _ in range(3):
-        table.add([[1], [1]], [5, *mine])
-        equal(table.get([5]), [[mv.num_workers()]])
-        table.remove([5] if mv.worker_id() == 0 else mine)
-        equal(table.get([5, 10], insert=False), [[0], [table.get([10], insert=False)[0, 0]]])
-        mv.barrier()
-        assert 5 not in table
-        mv.barrier()
-    equal(len(table), 1)  # the key of worker 0
-    equal(table.get([10]), [[3]])
 
 
 @case()
@@ -347,44 +189,6 @@ def keys_are_admitted_after_some_gets():
     mv.barrier()
 
 
-def check_save(options, capacity):
-    keys = random_keys(np.random.default_rng(SEED), 3000)
-    initial = initializers.RandomNormal(seed=5)
-    table = mv.HashTableHandler(COLUMNS, 4000, initial, name="w", **options)
-    mine = keys[mv.worker_id() :: mv.num_workers()]
-    rng = np.random.default_rng([SEED, mv.worker_id()])
-    delta = rng.standard_normal((len(mine), COLUMNS))
-    for _ in range(3):
-        table.add(delta, mine)
-    mv.barrier()
-    folder = folder_of(f"{capacity}-{'-'.join(map(str, options.values()))}")
-    table.save(folder, step=3)
-    saved_keys, saved_rows = all_items(table)
-    mv.barrier()
-    table.add(delta, mine)
-    expected = table.get(mine)
-    mv.barrier()
-    other = mv.HashTableHandler(COLUMNS, capacity, initial, name="w", **options)
-    other.add(delta[:10], mine[:10] ^ 12345)  # keys that the load removes
-    mv.barrier()
-    equal(other.load(folder), 3)
-    found_keys, found_rows = all_items(other)
-    equal(found_keys, saved_keys)
-    same_bits(found_rows, saved_rows)
-    mv.barrier()
-    other.add(delta, mine)
-    same_bits(other.get(mine), expected)  # the state was loaded, too
-    mv.barrier()
-
-
-@case()
-def loaded_tables_have_the_keys_rows_and_state():
-    for capacity in (4000, 3200, 100_000):
-        check_save({"updater": "adam"}, capacity)
-    check_save({"updater": "rowwise_adagrad", "evict": "lfu"}, 4000)
-    check_save({"updater": "momentum", "admit": 1}, 4000)
-
-
 def keys_of_share(share, shares, count):
     """Return keys whose stripes are in that share of the stripes of a table."""
     keys = np.arange(1, 200_000, dtype=np.uint64)
@@ -440,17 +244,6 @@ def smaller_tables_that_evict_load_rows_with_their_values():
         assert 5900 < len(found) <= 6000, len(found)
         equal(rows, np.repeat(found[:, None], COLUMNS, 1))
         mv.barrier()
-
-
-@case_in_rounds
-def loaded_tables_in_sync_mode_have_the_keys_rows_and_state():
-    table = mv.HashTableHandler(2, 50, updater="adagrad", name="w")
-    table.add([[1, 2], [3, 4]], [mv.worker_id(), 100])
-    expected = table.get([0, 100])
-    folder = folder_of("sync")
-    table.save(folder)
-    table.load(folder)
-    same_bits(table.get([0, 100]), expected)
 
 
 @case()

@@ -2,10 +2,10 @@
 
 import numpy as np
 from cases import SEED, equal, raises, registrar, run_all
-from initializer_model import initial_rows, initial_values
 from modes import same_bits
 
 import multiverso as mv
+from machine.initial_values import initial_rows, initial_values
 from multiverso import api, initializers
 
 CASES = {}
@@ -25,38 +25,6 @@ INITIALIZERS = (
 def table_of(shape, initializer, dtype="float32", **options):
     kind = mv.ArrayTableHandler if len(shape) == 1 else mv.MatrixTableHandler
     return kind(*shape, initializer, dtype=dtype, **options)
-
-
-def check_initial_values():
-    for initializer in INITIALIZERS:
-        for index, shape in enumerate(SHAPES):
-            dtype = ("float32", "float64")[index % 2]
-            table = table_of(shape, initializer, dtype)
-            expected = initial_values(initializer, shape, dtype)
-            if len(shape) == 2:
-                ids = np.arange(shape[0])[::-2]
-                same_bits(table.get(ids), expected[ids])
-            same_bits(table.get(), expected)
-            same_bits(table.get(sync=True), expected)
-            same_bits(table.view(), expected)
-            same_bits(table.add_get(np.zeros(shape)), expected + np.zeros(shape, dtype))
-
-
-@case()
-def every_read_returns_the_initial_values():
-    check_initial_values()
-
-
-@case(sync=True)
-def every_read_in_sync_mode_returns_the_initial_values():
-    check_initial_values()
-
-
-@case()
-def default_seeds_follow_from_the_numbers_of_tables():
-    tables = [table_of((40, 3), initializers.RandomUniform()) for _ in range(2)]
-    for number, table in enumerate(tables):
-        same_bits(table.get(), initial_values(initializers.RandomUniform(), (40, 3), "f4", number))
 
 
 @case()
@@ -133,19 +101,6 @@ def add_with_room_on_one_node_only_changes_nothing():
     mv.barrier()
     equal(table.get(first), np.full((len(first), columns), 1 + mv.num_workers()))
     equal(table.get(last), np.ones((len(last), columns)))
-
-
-@case(sync=True)
-def node_that_begins_to_copy_gets_the_rows_that_no_one_has_changed():
-    shape = (2003, 5)
-    initial = initializers.RandomNormal(seed=9)
-    table, expected = table_of(shape, initial), initial_values(initial, shape, "float32")
-    for step in range(4):
-        table.add(np.ones((2, 5)), [7 * step, 2002 - step])
-        expected[[7 * step, 2002 - step]] += np.float32(mv.num_workers())
-        if step > 0:
-            same_bits(table.get(), expected)  # the first one makes the node ask for a copy
-        same_bits(table.get([3, 7 * step]), expected[[3, 7 * step]])
 
 
 @case()

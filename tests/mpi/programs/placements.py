@@ -2,12 +2,14 @@
 
 import os
 import sys
+from pathlib import Path
 
-import random_rounds
 import worker
 from cases import SEED, TIMEOUT
 
 import multiverso as mv
+from configurations import VARIABLE
+from machine import programs
 
 
 def place_on(node):
@@ -20,6 +22,7 @@ def place_on(node):
 def main():
     """Run a program for each number of nodes, with blocks of ranks and round-robin."""
     worker.begin()
+    os.environ[VARIABLE] = "sync"
     tried = []
     for nodes in (1, 2, 3, 4, worker.SIZE):
         in_blocks = worker.RANK // -(-worker.SIZE // nodes)
@@ -27,8 +30,10 @@ def main():
             place_on(node)
             session = mv.init(sync=True, timeout=TIMEOUT)
             tried.append((name, nodes, session.node, session.num_nodes))
-            random_rounds.random_program(SEED, finishes=nodes % 2 == 0)
             mv.shutdown()
+            folder = Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"program-{len(tried)}"
+            folder.mkdir(exist_ok=True)
+            programs.run(SEED + nodes, folder, timeout=TIMEOUT)
     worker.report(tried=tried)
 
 

@@ -62,16 +62,3 @@ def collective_get_is_bitwise_identical_on_all_workers():
         table.add(rng.standard_normal(1003).astype(np.float32))
         bits = texts_of_ranks(hashlib.sha256(table.get(sync=True).tobytes()).hexdigest())
         equal(bits, [bits[0]] * mv.size())
-
-
-@case
-def duplicate_rows_accumulate_and_are_returned_each_time():
-    matrix = mv.MatrixTableHandler(6, 2, dtype="int64")
-    matrix.add([[1, 10]] * 4, [5, 0, 5, 5])
-    mv.barrier()
-    n = mv.size()
-    equal(matrix.get([5, 0, 5]), [[3 * n, 30 * n], [n, 10 * n], [3 * n, 30 * n]])
-    equal(matrix.get([]), np.empty((0, 2)))
-    matrix.add([], [])
-    mv.barrier()
-    equal(matrix.get()[1:5], np.zeros((4, 2)))

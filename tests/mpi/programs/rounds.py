@@ -7,10 +7,13 @@ import numpy as np
 import worker
 from cases import SEED, TIMEOUT, equal, raises, repeats
 from modes import case, dawdle
-from round_model import ADDS_AHEAD
 
 import multiverso as mv
 from multiverso.api import current_session
+from multiverso.sync import ParamSync
+
+#: The number of adds by which a worker can be ahead without waiting for the others.
+ADDS_AHEAD = 4
 
 
 @case(sync=True)
@@ -32,33 +35,6 @@ def prepared_calls_take_part_in_rounds_from_any_thread():
                 assert (out == expected).all()
                 assert run(both) is out
                 assert (out == expected + workers).all()
-
-
-@case(sync=True)
-def changes_are_those_of_complete_rounds():
-    rng = np.random.default_rng((SEED, mv.rank()))
-    delay_rng = random.Random(mv.rank())
-    tables = [mv.MatrixTableHandler(20_000, 8, dtype="int64"), mv.ArrayTableHandler(50_000)]
-    copies = [table.get() for table in tables]
-    versions = [0, 0]
-    for step in range(repeats(30)):
-        rows = np.unique(rng.integers(0, 20_000, 2))
-        tables[0].add(rng.integers(-9, 10, (len(rows), 8)), rows)
-        tables[1].add(np.ones(50_000, np.float32))
-        for i, table in enumerate(tables):
-            dawdle(delay_rng)
-            rows, values, versions[i] = table.get_changed(versions[i])
-            copies[i][rows] = values
-            equal(copies[i], table.get())
-        if step == 20 and mv.rank() == mv.size() - 1:
-            mv.finish()
-            break
-    mv.barrier()
-    for copy, table, version in zip(copies, tables, versions, strict=True):
-        rows, values, _ = table.get_changed(version)
-        copy[rows] = values
-        equal(copy, table.get())
-    mv.barrier()
 
 
 @case(sync=True)
@@ -237,3 +213,19 @@ def finished_worker_sees_only_complete_rounds():
         for step in range(1, rounds + 1):
             assert table.add_get(np.ones(50_000))[-1] == step * max(1, mv.size() - 1)
     mv.barrier()
+
+
+@case(sync=True)
+def elastic_averaging_in_rounds():
+    workers, me = mv.num_workers(), mv.worker_id()
+    array = np.zeros(30_000)
+    sync = ParamSync([array], updater="easgd", elastic_force=0.125)
+    local_values, center = np.zeros(workers), 0.0
+    for _ in range(5):
+        local_values += np.arange(1, workers + 1)
+        array += me + 1
+        center += 0.125 * (local_values.sum() - workers * center)
+        local_values += 0.125 * (center - local_values)
+        sync.sync()
+        equal(sync.tables[0].get(), np.full(30_000, center))
+        equal(array, np.full(30_000, local_values[me]))

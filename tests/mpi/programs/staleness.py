@@ -60,28 +60,6 @@ def others_continue_after_finish_with_staleness():
     equal(table.get(), np.full(10, sum(4 * (r + 1) for r in range(mv.size()))))
 
 
-def _collective_gets():
-    table, matrix = mv.ArrayTableHandler(300), mv.MatrixTableHandler(9, 4)
-    n = mv.num_workers()
-    delay_rng = random.Random(mv.rank())
-    for step in range(1, 40):
-        dawdle(delay_rng)
-        table.add(np.ones(300))
-        equal(table.get(sync=True), np.full(300, step * n))
-        matrix.add(np.ones((9, 4)))
-        rows = [delay_rng.randrange(9) for _ in range(3)]
-        equal(matrix.get(rows, sync=True), np.full((3, 4), step * n))
-
-
-@case()
-def collective_get_in_all_modes():
-    mv.shutdown()
-    for mode in ({}, {"sync": True}, {"staleness": 1}, {"staleness": 3}):
-        with mv.session(**mode, timeout=TIMEOUT):
-            _collective_gets()
-    mv.init(timeout=TIMEOUT)
-
-
 @case(staleness=3)
 def collective_get_of_workers_in_different_rounds():
     me, n = mv.worker_id(), mv.num_workers()

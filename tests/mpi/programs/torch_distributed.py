@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 from cases import SEED, TIMEOUT, equal, raises, registrar, run_all
-from pairwise import pairwise_sum
 
+from machine.pairwise import pairwise_sum
 from multiverso.errors import StateError
 
 # Only ranks import these, at the end: pytest reads the names of the cases without PyTorch.
@@ -427,7 +427,8 @@ def a_signal_handler_cannot_make_a_call_in_the_middle_of_one():
 
 def interrupt(queue, refused, ranks):
     """Send a signal to the thread in a call; let the other ranks go on when it has run."""
-    while queue._owner is None:
+    while queue._turn.acquire(blocking=False):
+        queue._turn.release()
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGUSR2)
     while len(refused) < 2:

@@ -1,8 +1,5 @@
 """Cases about tables whose values travel between nodes as bfloat16 or int8."""
 
-import shutil
-import tempfile
-
 import numpy as np
 from cases import SEED, equal, open_session, raises, registrar, run_all
 
@@ -29,13 +26,6 @@ def random_delta(rng, shape):
 def total_of(values):
     """Return the sum of float64 values over the workers."""
     return mv.aggregate(np.array(values, np.float64))
-
-
-def codes_of(text):
-    """Return the codes of a text that one rank has, for a sum over the ranks."""
-    codes = np.zeros(300)
-    codes[: len(text)] = [ord(character) for character in text]
-    return codes
 
 
 def close(actual, expected, most):
@@ -201,34 +191,28 @@ def rounds_read_the_same_on_all_workers_and_in_all_runs():
 
 
 @case(sync=True)
-def rounds_continue_from_exact_values_after_a_load():
-    folder = tempfile.mkdtemp() if mv.rank() == 0 else ""
-    folder = "".join(chr(code) for code in mv.aggregate(codes_of(folder)).astype(int) if code)
-    rng = np.random.default_rng((SEED, mv.worker_id()))
-    table = mv.ArrayTableHandler(100_000, wire="int8")
+def rounds_need_no_rows_of_each_node():
+    for wire in WIRES:
+        table = mv.MatrixTableHandler(3, 20_000, wire=wire)
+        for ids in ([], [0], [2]):
+            table.add(np.ones((len(ids), 20_000)), ids)
+            table.get()
+        close(table.get(), [[mv.num_workers()], [0], [mv.num_workers()]], 0.1)
 
-    def train(rounds):
-        total, largest = np.zeros(100_000), 0.0
-        for _ in range(rounds):
-            delta = random_delta(rng, 100_000)
-            table.add(delta)
-            total, largest = total + delta, largest + float(np.abs(delta).max())
-            values = table.get()
-        return values, total_of(total), 2 * mv.aggregate(np.array([largest])).item() / 127
 
-    values, total, error = train(3)
-    close(values, total, error)
-    mv.save(folder)
-    train(2)
-    mv.load(folder)
-    loaded = table.get().astype(np.float64)
-    equal(total_of(loaded), loaded * mv.num_workers())
-    close(loaded, values, error)
-    values, total, error = train(3)
-    close(values, loaded + total, error)
+@case(sync=True)
+def worker_that_has_finished_before_all_rounds_reads_them():
+    others = mv.num_workers() - 1
+    tables = [mv.MatrixTableHandler(3, 20_000, wire=wire) for wire in WIRES]
+    if mv.worker_id() == 0 and others:
+        mv.finish()
+    else:
+        for table in tables:
+            table.add_get(np.ones((3, 20_000)))
     mv.barrier()
-    if mv.rank() == 0:
-        shutil.rmtree(folder)
+    for table in tables:
+        close(table.peek([2, 0]), max(others, 1), 0.1)
+    mv.barrier()
 
 
 @case(sync=True)

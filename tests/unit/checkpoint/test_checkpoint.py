@@ -9,13 +9,9 @@ import unittest
 import numpy as np
 from folders import FolderTestCase
 from programs import run_command, run_program
-from updater_model import ARRAY_OPTIONS, MATRIX_OPTIONS, OPTIONS
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
-
-DTYPES = ("float32", "float64", "int32", "int64")
-OPTIMIZERS = tuple(name for name in OPTIONS if name not in ("add", "easgd"))
 
 #: This program saves while a limit on the size of files, if there is one, simulates a full disk.
 FULL_DISK_PROGRAM = """
@@ -56,49 +52,6 @@ exec "$2" -c "$3" "$1" 0
 
 
 class TestSaving(FolderTestCase):
-    def test_load_restores_saved_values(self):
-        for dtype in DTYPES:
-            with self.subTest(dtype), mv.session():
-                values = np.arange(70).astype(dtype)
-                array = mv.ArrayTableHandler(70, values, dtype=dtype)
-                matrix = mv.MatrixTableHandler(7, 10, values.reshape(7, 10), dtype=dtype)
-                mv.save(self.folder, step=5)
-                array.add(values)
-                matrix.add(values[:10], [3])
-                self.assertEqual(mv.load(self.folder), 5)
-                np.testing.assert_array_equal(array.get(), values)
-                np.testing.assert_array_equal(matrix.get(), values.reshape(7, 10))
-
-    def test_load_restores_updater_state(self):
-        def tables(updater):
-            of_array = updater if updater in ARRAY_OPTIONS else "adagrad"
-            of_matrix = updater if updater in MATRIX_OPTIONS else "adagrad"
-            return (
-                mv.ArrayTableHandler(50, updater=of_array, learning_rate=0.25),
-                mv.MatrixTableHandler(5, 10, updater=of_matrix, learning_rate=0.25),
-            )
-
-        def train(array, matrix, steps):
-            for step in range(steps):
-                array.add(np.linspace(-1, 1, 50) * (step + 1))
-                matrix.add(np.linspace(1, 2, 20).reshape(2, 10), [step % 5, 4])
-            return np.concatenate([array.get(), matrix.get().ravel()])
-
-        for updater in OPTIMIZERS:
-            with self.subTest(updater):
-                with mv.session():
-                    pair = tables(updater)
-                    pair[0].set_option(learning_rate=0.125)
-                    train(*pair, 3)
-                    mv.save(self.folder)
-                    expected = train(*pair, 3)
-                with mv.session():
-                    pair = tables(updater)
-                    train(*pair, 1)
-                    mv.load(self.folder)
-                    self.assertEqual(pair[0].options["learning_rate"], 0.125)
-                    np.testing.assert_array_equal(train(*pair, 3), expected)
-
     def test_clipnorm_is_kept_but_sync_mode_refuses_it(self):
         def table():
             return mv.ArrayTableHandler(2, updater="sgd", learning_rate=1, name="w")

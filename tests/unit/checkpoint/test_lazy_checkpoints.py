@@ -3,9 +3,9 @@
 import checkpoint_bytes
 import numpy as np
 from folders import FolderTestCase
-from initializer_model import initial_values
 
 import multiverso as mv
+from machine.initial_values import initial_values
 from multiverso import checkpoint as checkpoints
 
 INITIAL = mv.initializers.RandomNormal(1, 2, seed=3)
@@ -56,23 +56,6 @@ class TestLazyCheckpoints(FolderTestCase):
             np.testing.assert_array_equal(opened.read("w"), values)
             np.testing.assert_array_equal(np.flatnonzero(opened.read_steps("w")), CHANGED)
             np.testing.assert_array_equal(np.flatnonzero(opened.read("w", 0)[:, 0]), CHANGED)
-
-    def test_loads_into_a_table_that_has_changed_other_rows(self):
-        expected = self.save()
-        with mv.session():
-            table = table_with(INITIAL)
-            rows = np.arange(0, ROWS, 999)
-            table.add(np.ones((len(rows), COLUMNS)), rows)
-            self.check_loads(table, expected)
-
-    def test_loads_into_tables_with_other_or_no_initial_values(self):
-        expected = self.save()
-        others = (None, np.ones((ROWS, COLUMNS)), mv.initializers.RandomNormal(1, 2, seed=4))
-        for initial in others:
-            with self.subTest(initial=initial), mv.session():
-                table = table_with(initial)
-                table.add(np.ones((2, COLUMNS)), [3, 4])
-                self.check_loads(table, expected)
 
     def test_checkpoint_with_all_rows_loads_into_a_table_with_an_initializer(self):
         with mv.session():

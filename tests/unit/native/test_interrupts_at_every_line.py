@@ -3,7 +3,7 @@
 import os
 
 import numpy as np
-from interrupts import Case, folder, functions_of, main, shut, tests_of
+from interrupts import Case, class_of, folder, functions_of, main, shut
 
 import multiverso as mv
 from multiverso import checkpoint, publishing, sync, tables
@@ -220,7 +220,7 @@ EXCEPTIONS = {
     "ignore_notice": "is one call into C, in a process that a rank has started",
 }
 
-TestInterruptsAtEveryLine = tests_of(__file__, GROUPS)
+TestInterruptsAtEveryLine = class_of(__file__, GROUPS)
 
 if __name__ == "__main__":
     public = {name: getattr(mv, name) for name in mv.__all__}

@@ -267,6 +267,16 @@ class TestFolders(FolderTestCase):
                         view.tables[name].get(ids)
             self.assertEqual(view.tables["k"].get([-1, 2**40]).tolist(), [[0, 0]] * 2)
 
+    def test_array_with_an_initializer_is_published(self):
+        with mv.session(name="followed"):
+            table = mv.ArrayTable(100_000, RandomNormal(seed=3), name="w")
+            for step in range(4):
+                mv.publish(step, to=self.folder, full_every=2)
+                with mv.follow(self.folder, timeout=60) as view:
+                    self.assertEqual(view.wait(step + 1, timeout=60), step + 1)
+                    self.check_same_bits(view.cut()["w"], table.get())
+                table.add([1.0], index=np.s_[70_000 + step : 70_001 + step])
+
     def test_late_reader_needs_one_full_file_and_differences(self):
         with mv.session(name="followed"):
             table = mv.ArrayTable(100_000, name="w")

@@ -1,7 +1,7 @@
 """Raises KeyboardInterrupt at every line of calls, for `Case`s of any test file.
 
 A test file names its cases in groups and runs itself as a program for each: its class is that of
-`tests_of`, and it ends with ``main(GROUPS, ...)``.
+`class_of`, and it ends with ``main(GROUPS, ...)``.
 
 A tracer raises KeyboardInterrupt at each place to which a call comes. The places are the beginnings
 of the package's lines, and the moments after its calls have returned, before their results are
@@ -223,7 +223,7 @@ def main(groups, functions, exceptions):
             run(groups[sys.argv[1]])
 
 
-def tests_of(file, groups):
+def class_of(file, groups):
     """Return a class with a test of each group of the file, and one of what no case calls."""
 
     class Tests(unittest.TestCase):

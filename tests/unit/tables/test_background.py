@@ -2,43 +2,11 @@
 
 import gc
 import math
-import random
 
 import numpy as np
 from sessions import SessionCleanupTestCase, SessionTestCase
 
 import multiverso as mv
-
-
-class TestOrder(SessionCleanupTestCase):
-    def test_calls_run_in_the_order_of_the_program(self):
-        for mode in ({}, {"sync": True}, {"staleness": 2}):
-            with self.subTest(mode), mv.session(**mode):
-                self._run_program(random.Random(5))
-
-    def _run_program(self, rng):
-        matrix = mv.MatrixTableHandler(9, 4, updater="momentum", momentum=0.5)
-        same = mv.MatrixTableHandler(9, 4, updater="momentum", momentum=0.5)
-        futures = []
-        for step in range(200):
-            ids = np.array([rng.randrange(9) for _ in range(rng.randrange(1, 6))])
-            delta = np.full((len(ids), 4), step % 7 - 3)
-            same.add(delta, ids)
-            rng.choice((matrix.add, matrix.add_async))(delta, ids)
-            if rng.random() < 0.3:
-                rate = rng.random()
-                matrix.set_option(learning_rate=rate)
-                same.set_option(learning_rate=rate)
-            whole = rng.random() < 0.3
-            expected = same.get() if whole else same.get(ids)
-            futures.append((matrix.get_async(*([] if whole else [ids])), expected))
-            if rng.random() < 0.2:
-                future, expected = futures.pop(rng.randrange(len(futures)))
-                np.testing.assert_array_equal(future.result(), expected)
-        np.testing.assert_array_equal(matrix.get(), same.get())
-        for future, expected in futures:
-            self.assertTrue(future.done())
-            np.testing.assert_array_equal(future.result(), expected)
 
 
 class TestFutures(SessionTestCase):
@@ -92,17 +60,6 @@ class TestFreshGets(SessionTestCase):
         future = table.get_async(fresh=True)
         table.add_async(np.ones((4, 2)))
         self.assertEqual(future.result()[:, 0].tolist(), [1, 2, 2, 1])
-
-    def test_reads_again_after_an_add_to_the_whole_table(self):
-        table = mv.MatrixTableHandler(3, 2)
-        ones = np.ones((3, 2), np.float32)
-        push, both = table.prepare_add(ones), table.prepare_add_get(ones, np.empty_like(ones))
-        prepared = (lambda _: push(), lambda _: both())
-        for change in (table.add, table.add_async, table.add_get, *prepared):
-            before = table.get([2])
-            future = table.get_async([2], fresh=True)
-            change(ones)
-            np.testing.assert_array_equal(future.result(), before + 1)
 
 
 class TestErrors(SessionCleanupTestCase):

@@ -13,7 +13,6 @@ import numpy as np
 from programs import run_command, run_program
 
 import multiverso as mv
-from multiverso.tables._updaters import UPDATERS
 
 ROWS, COLUMNS = 3000, 40
 #: They want all ranks' parameters, or rows that are named once, or tables in memory.
@@ -108,12 +107,6 @@ class TestTablesThatAreFreed(BackingTest):
 
 
 class TestReopening(BackingTest):
-    def test_a_table_in_files_is_bitwise_identical_to_one_in_memory(self):
-        for updater in sorted(set(UPDATERS) - NEEDS_MORE):
-            for kind in ("lazy", "dense", "keys"):
-                with self.subTest(updater=updater, kind=kind):
-                    self.check_twins(updater, kind)
-
     def check_twins(self, updater, kind):
         seed = 3 if kind == "lazy" else None
         start = mv.initializers.RandomUniform(-1, 1, seed=seed)
@@ -267,14 +260,6 @@ class TestReopening(BackingTest):
             table.add(np.ones((1, 1024)), [5])
             taken = (self.folder / "keys" / "node-0" / "rows").stat().st_blocks - before
         self.assertLess(taken * 512, 8 << 20)
-
-    def test_options_of_the_updater_are_those_of_each_session(self):
-        for rate in (0.5, 0.25):
-            with mv.session():
-                table = self.matrix(updater="sgd", learning_rate=rate)
-                before = table.get([1])
-                table.add(np.ones((1, COLUMNS)), [1])
-                np.testing.assert_array_equal(table.get([1]), before - np.float32(rate))
 
     def test_a_table_that_the_program_releases_can_be_used_in_the_next_session(self):
         with mv.session():

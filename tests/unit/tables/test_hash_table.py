@@ -92,31 +92,11 @@ class TestTable(SessionTestCase):
         with self.assertRaisesRegex(TypeError, "cannot be copied"):
             copy.copy(table)
 
-    def test_gets_rows_in_any_form(self):
-        table = mv.HashTableHandler(2, 10, mv.initializers.Constant(3), dtype="bfloat16")
-        out = np.empty((2, 2), np.float32)
-        self.assertIs(table.get((5, -5), out=out), out)
-        np.testing.assert_array_equal(out, 3)
-        self.assertEqual(table.get([], insert=False).shape, (0, 2))
-        table.add([[1, 1], [2, 2]], [5, 5])
-        np.testing.assert_array_equal(table.get(np.array([5, 6], np.int8), insert=False)[0], 6)
-        self.assertEqual((5 in table, 6 in table, len(table)), (True, False, 2))
-        np.testing.assert_array_equal(table.contains(range(-5, 6, 5)), [True, False, True])
-
     def test_add_of_a_repeated_key_is_summed_or_refused(self):
         table = mv.HashTableHandler(1, 10, updater="easgd")
         with self.assertRaisesRegex(ValueError, r"keys\[0\]: updater 'easgd' expected every row"):
             table.add([[1], [2]], [7, 7])
         self.assertEqual(len(table), 0)
-
-    def test_background_calls_run_in_order(self):
-        table = mv.HashTableHandler(1, 1000)
-        for _ in range(20):
-            table.add_async(np.ones((100, 1)), range(100))
-        future = table.get_async([3, 500], fresh=True)
-        table.add_async([[5]], [3])
-        np.testing.assert_array_equal(future.result(), [[25], [0]])
-        self.assertEqual(len(table), 101)
 
     def test_errors_in_the_background_are_raised(self):
         table = mv.HashTableHandler(1, 10)

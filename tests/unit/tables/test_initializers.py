@@ -3,9 +3,9 @@
 import unittest
 
 import numpy as np
-from initializer_model import initial_values, inverse_normal, philox4x32
 
 import multiverso as mv
+from machine.initial_values import initial_values, inverse_normal, philox4x32
 from multiverso import initializers
 from multiverso.initializers import Constant, RandomNormal, RandomUniform, TruncatedNormal, Zeros
 
@@ -97,26 +97,6 @@ class TestArguments(unittest.TestCase):
 
 
 class TestValues(unittest.TestCase):
-    def test_every_dtype_and_shape_matches_the_model(self):
-        choices = (
-            Zeros(),
-            Constant(-3),
-            RandomUniform(seed=2**63 - 1),
-            RandomNormal(3, 0, seed=1),
-            TruncatedNormal(seed=2**40),
-        )
-        with mv.session():
-            for initial in choices:
-                dtypes = ["float32", "float64"]
-                if not hasattr(initial, "seed"):
-                    dtypes += ["int32", "int64"]
-                for dtype in dtypes:
-                    for shape in ((1,), (1031,), (17, 1), (5, 1027), (1027, 5)):
-                        kind = mv.ArrayTableHandler if len(shape) == 1 else mv.MatrixTableHandler
-                        values = kind(*shape, initial, dtype=dtype).get()
-                        expected = initial_values(initial, shape, dtype)
-                        self.assertEqual(values.tobytes(), expected.tobytes(), (initial, dtype))
-
     def test_reading_is_possible_without_room_and_changing_is_not(self):
         with mv.session():
             for initial in (None, RandomUniform(seed=1)):

@@ -3,70 +3,13 @@
 import math
 import unittest
 
-import hypothesis
 import numpy as np
-from drawn_arguments import COLUMNS, ROWS, examples
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 import multiverso as mv
 from multiverso.sync import ParamSync
 
 
 class TestNonFinite(unittest.TestCase):
-    matrices = npst.arrays(
-        np.float32,
-        (ROWS, COLUMNS),
-        elements=st.one_of(
-            st.floats(-4, 4, width=32), st.sampled_from([math.nan, math.inf, -math.inf])
-        ),
-    )
-
-    @staticmethod
-    def add_calls(table, data):
-        """Return functions that each add the data, in another memory layout, dtype or call."""
-        return (
-            lambda: table.add(data),
-            lambda: table.add(np.asfortranarray(data)),
-            lambda: table.add(data.astype(np.float64)),
-            lambda: table.add_get(data),
-            lambda: table.add(data, range(ROWS)),
-            lambda: table.prepare_add(data)(),
-        )
-
-    @examples
-    @hypothesis.given(matrices)
-    def test_error_policy_names_the_first_value_and_applies_nothing(self, data):
-        positions = np.argwhere(~np.isfinite(data))
-        with mv.session(nan_policy="error"):
-            table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
-            expected = table.get()
-            for call in self.add_calls(table, data):
-                if not len(positions):
-                    call()
-                    expected += data
-                    continue
-                row, column = positions[0]
-                with self.assertRaisesRegex(ValueError, rf"(data|delta)\[{row}, {column}\]: "):
-                    call()
-            np.testing.assert_array_equal(table.get(), expected)
-
-    @examples
-    @hypothesis.given(matrices)
-    def test_propagate_policy_adds_like_numpy(self, data):
-        with mv.session(), np.errstate(invalid="ignore"):
-            table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
-            expected = table.get()
-            for call in self.add_calls(table, data):
-                call()
-                expected += data
-            np.testing.assert_array_equal(table.get(), expected)
-
-    def test_error_policy_accepts_integer_tables(self):
-        with mv.session(nan_policy="error"):
-            table = mv.ArrayTableHandler(2, dtype="int64")
-            self.assertEqual(table.add_get([1, 2]).tolist(), [1, 2])
-
     def test_error_names_the_first_of_many_values(self):
         data = np.zeros(200_000)
         data[[150_000, 199_999]] = math.inf

@@ -4,30 +4,11 @@ import unittest
 
 import numpy as np
 from sessions import SessionCleanupTestCase
-from updater_model import MATRIX_OPTIONS
 
 import multiverso as mv
 
-#: Updaters that need whole rows of a matrix, and of these, those that accept parts of an array.
-WHOLE_ROWS = {"adam", "adamw", "amsgrad", "rowwise_adagrad", "rowwise_adam"}
-STEPS = 3
-
 
 class TestParts(SessionCleanupTestCase):
-    def test_indices_select_what_numpy_selects(self):
-        model = np.arange(15.0).reshape(3, 5)
-        indices = [np.s_[:], np.s_[1], np.s_[-3], np.s_[1:2, 3:1], np.s_[9:], np.s_[-2:, -3:-1]]
-        indices += [np.s_[..., 2], np.s_[0, ...], np.s_[...], np.s_[2, -1], np.s_[::1, np.int8(4)]]
-        with mv.session():
-            matrix = mv.MatrixTableHandler(3, 5, model, dtype="float64")
-            for index in indices:
-                values = matrix.get(index=index)
-                np.testing.assert_array_equal(values, model[index])
-                self.assertEqual(values.shape, np.shape(model[index]))
-                matrix.add(np.full(values.shape, 2), index=index)
-                model[index] += 2
-                np.testing.assert_array_equal(matrix.get(), model)
-
     def test_rejects_other_indices_and_changes_nothing(self):
         with mv.session():
             matrix, array = mv.MatrixTableHandler(3, 5), mv.ArrayTableHandler(4)
@@ -56,30 +37,6 @@ class TestParts(SessionCleanupTestCase):
                 with self.assertRaisesRegex(TypeError, "row_ids: expected None"):
                     call(row_ids=[0], index=0)
             self.assertFalse(matrix.get().any() or array.get().any())
-
-    def test_every_updater_treats_a_part_like_a_table_of_its_own_or_refuses_it(self):
-        rng = np.random.default_rng(1)
-        for updater in MATRIX_OPTIONS:
-            for columns in (slice(1, 4), slice(None)):
-                with self.subTest(updater, columns=columns), mv.session():
-                    index = (slice(2, 5), columns)
-                    shape = np.empty((6, 5))[index].shape
-                    table = mv.MatrixTableHandler(6, 5, 1, updater=updater)
-                    if updater in WHOLE_ROWS and columns != slice(None):
-                        with self.assertRaisesRegex(mv.errors.UnsupportedError, "whole rows"):
-                            table.add(np.ones(shape), index=index)
-                        self.assertTrue((table.get() == 1).all())
-                        continue
-                    alone = mv.MatrixTableHandler(*shape, 1, updater=updater)
-                    for _ in range(STEPS):
-                        delta = rng.normal(size=shape).astype(np.float32)
-                        table.add(delta, index=index)
-                        alone.add(delta)
-                        values = table.get(index=index)
-                        np.testing.assert_allclose(values, alone.get(), rtol=1e-6)
-                    rest = table.get()
-                    rest[index] = 1
-                    self.assertTrue((rest == 1).all())
 
     def test_elements_are_integers_that_wrap_around(self):
         with mv.session():

@@ -12,30 +12,6 @@ DTYPES = ("float32", "float64", "int32", "int64")
 
 
 class TestCalls(SessionTestCase):
-    def test_each_call_does_what_the_ordinary_call_does(self):
-        rng = np.random.default_rng(2)
-        for dtype in DTYPES:
-            for shape in ((1,), (1000,), (40_001,), (3, 5)):
-                kind = mv.ArrayTableHandler if len(shape) == 1 else mv.MatrixTableHandler
-                table = kind(*shape, init_value=1, dtype=dtype)
-                delta, out = np.empty(shape, dtype), np.empty(shape, dtype)
-                push, pull = table.prepare_add(delta), table.prepare_get(out)
-                both, in_place = (table.prepare_add_get(delta, sink) for sink in (out, delta))
-                expected = np.ones(shape, dtype)
-                for _ in range(3):
-                    delta[...] = rng.integers(-100, 100, shape)
-                    expected += delta
-                    self.assertIsNone(push())
-                    self.assertIs(pull(), out)
-                    np.testing.assert_array_equal(out, expected)
-                    expected += delta
-                    self.assertIs(both(), out)
-                    np.testing.assert_array_equal(out, expected)
-                    expected += delta
-                    self.assertIs(in_place(), delta)
-                    np.testing.assert_array_equal(delta, expected)
-                np.testing.assert_array_equal(table.get(), expected)
-
     def test_delta_may_be_flat_or_read_only_or_a_memoryview(self):
         matrix = mv.MatrixTableHandler(2, 3)
         flat = np.arange(6, dtype=np.float32)

@@ -4,7 +4,6 @@ import copy
 import gc
 import math
 import pickle
-import random
 
 import numpy as np
 from sessions import SessionTestCase
@@ -192,38 +191,3 @@ class TestIdentity(SessionTestCase):
         first, second = mv.ArrayTableHandler(1), mv.ArrayTableHandler(1)
         self.assertNotEqual(first, second)
         self.assertEqual(len({first, second, first}), 2)
-
-
-class TestRandomCalls(SessionTestCase):
-    def test_random_calls_match_a_numpy_model(self):
-        for seed in range(40):
-            with self.subTest(f"seed {seed}"):
-                self.make_calls(random.Random(seed))
-
-    def make_calls(self, rng):
-        dtype = rng.choice(DTYPES)
-        rows, columns = rng.randrange(1, 40), rng.choice((1, 2, 3, 16, 700))
-        numbers = np.random.default_rng(rng.randrange(2**32))
-        model = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
-        matrix = mv.MatrixTableHandler(rows, columns, model, dtype=dtype)
-        for _ in range(30):
-            ids = [rng.randrange(rows) for _ in range(rng.randrange(0, 2 * rows))]
-            delta = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
-            row_delta = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
-            match rng.randrange(6):
-                case 0:
-                    matrix.add(delta)
-                    model += delta
-                case 1:
-                    matrix.add(row_delta, ids)
-                    np.add.at(model, ids, row_delta)
-                case 2:
-                    model += delta
-                    np.testing.assert_array_equal(matrix.add_get(delta), model)
-                case 3:
-                    np.testing.assert_array_equal(matrix.get(np.array(ids, np.int32)), model[ids])
-                case 4:
-                    np.testing.assert_array_equal(matrix.get(sync=rng.random() < 0.5), model)
-                case _:
-                    out = np.empty((2 * rows, columns), dtype)[::2]
-                    np.testing.assert_array_equal(matrix.get(out=out), model)
