@@ -512,6 +512,7 @@ def steps_of(backend, wrap, steps=4):
             optimizer.zero_grad()
             loss = (model(torch.randn(8, 16, generator=rng)) - 1).pow(2).mean()
             loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
             optimizer.step()
             losses.append(loss.item())
         state = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
