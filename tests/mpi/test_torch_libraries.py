@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
 RANKS = 2
 BACKENDS = ("multiverso", "gloo")
 
-#: The modules that each file of programs/torch_libraries needs, besides PyTorch. What PyTorch itself
-#: has for several ranks is in programs/torch_distributed.py.
+#: The modules that each file of programs/torch_libraries needs, besides PyTorch. What PyTorch has
+#: itself for several ranks is in programs/torch_distributed.py.
 LIBRARIES = {
     "accelerate": ("accelerate",),
     "lightning": ("lightning",),

@@ -23,9 +23,7 @@ LAST = worker.SIZE - 1
 #: The round in which the calls differ.
 _ROUND = f"round {ROUNDS} of table 'weights'"
 _CREATION = "called the creation of a table"
-_LAST_CALL = (
-    "called shutdown (call number 10 on the table); a worker with fewer batches calls finish"
-)
+_END = "called shutdown (call number 10 on the table); a worker with fewer batches calls finish"
 
 
 class Program(NamedTuple):
@@ -94,10 +92,10 @@ PROGRAMS = {
             for program in (*_DIFFERENT[-2:], *_AGGREGATES, _EXTRA_CALLS[0], _EXTRA_CALLS[-1])
         ),
         Program(
-            "barrier", "add,add", ("table 'weights'", "called add", "called barrier"), staleness=1
+            "barrier", "add,add", ("of table 'weights'", "called add", "called barrier"), False, 1
         ),
-        Program("nothing", "add_get,add_get", ("called add_get", "called shutdown"), staleness=1),
-        Program("create", "add,add,get", ("called add", _CREATION), staleness=1),
+        Program("nothing", "add_get,add_get", ("called add_get", "called shutdown"), False, 1),
+        Program("create", "add,add,get", ("called add", _CREATION), False, 1),
         Program("get", "nothing"),
         Program("finish", "add_get,add_get,get"),
         Program("finish,barrier", "add,add,barrier,get"),
