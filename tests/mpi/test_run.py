@@ -51,12 +51,10 @@ def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
 
 
-@pytest.mark.parametrize("is_sync", [False, True])
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_rank_that_failed_first_decides_though_others_end_before_it(how, is_sync, run_command):
-    program = ("runs.py", "is_lost", how, str(is_sync))
+def test_rank_that_failed_first_decides_though_others_end_before_it(how, run_command):
     options, tag = ([], "") if "--mpi" in run_command.args else (["--tag"], "[rank 1] ")
-    result = launch.run(*program, np=4, mpirun=run_command(*options)).check_clean()
+    result = launch.run("runs.py", "is_lost", how, np=4, mpirun=run_command(*options)).check_clean()
     assert result.returncode == {"exit": 3, "raise": 1}[how], result.output
     assert result.output.count("Traceback") == (how == "raise")
     assert (f"{tag}ValueError: bad batch 17" in result.output) == (how == "raise")
