@@ -51,8 +51,8 @@ CORE_FILES = {
 #: The files whose tests wait for deadlines and ends of processes most of the time: their processor
 #: seconds are less than a quarter of their seconds.
 WAITING_FILES = {
-    *("test_churn.py", "test_disagreements.py", "test_elastic.py", "test_faults.py"),
-    *("test_notices.py", "test_restarts.py", "test_torch_distributed_faults.py"),
+    *("test_disagreements.py", "test_elastic.py", "test_faults.py"),
+    *("test_notices.py", "test_restarts.py"),
 }
 
 #: The variables with the number of files that compute at the same time, from the Makefile, and with

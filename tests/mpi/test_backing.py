@@ -14,30 +14,15 @@ import launch
 from launch import on_nodes, run
 
 PROGRAMS = Path(__file__).parent / "programs"
-BACKED, COUNTED = PROGRAMS / "backed.py", PROGRAMS / "counted.py"
-LAYOUTS = {
-    "1_rank": [{"np": 1}],
-    "ranks_change": [{"np": 3}, {"np": 1}, {"np": 4}],
-    "2_nodes": [{"np": 2, **on_nodes(2, 1)}],
-    "2_nodes_of_2": [{"np": 4, **on_nodes(4, 2)}, {"np": 2, **on_nodes(2, 1)}],
-    "3_nodes": [{"np": 3, **on_nodes(3, 1)}],
-}
+COUNTED = PROGRAMS / "counted.py"
 #: Kills of a job with so many ranks.
 KILLS = 5
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_sessions_continue_where_the_last_one_ended(layout, tmp_path):
-    jobs = LAYOUTS[layout]
-    for number in range(3):
-        options = jobs[number % len(jobs)]
-        run(BACKED, str(tmp_path), str(number), **options).check()
-
-
 @pytest.mark.one_mpi
 def test_another_number_of_nodes_is_refused(tmp_path):
-    run(BACKED, str(tmp_path), "0", np=2, **on_nodes(2, 1)).check()
-    result = run(BACKED, str(tmp_path), "1", np=2)
+    run(COUNTED, str(tmp_path / "rows"), np=2, **on_nodes(2, 1)).check()
+    result = run(COUNTED, str(tmp_path / "rows"), np=2)
     assert result.returncode != 0
     assert "a number of nodes of 2, this table 1" in result.output
 

@@ -98,16 +98,6 @@ def test_save_failure_of_one_rank_fails_on_every_rank(tmp_path):
     checkpoints.verify(tmp_path)
 
 
-def test_save_names_a_rank_that_died_before_it(tmp_path):
-    result = run("saves_after_a_death", tmp_path, np=3)
-    assert not result.timed_out
-    for kind, message in result.errors(0, 1):
-        assert kind in ("PeerLostError", "AbortedError")
-        assert "rank 2" in message
-    assert [path.name for path in checkpoints.saved_in(tmp_path)] == ["000001-step-1"]
-    checkpoints.verify(tmp_path)
-
-
 def test_saving_to_different_folders_raises_mismatch(tmp_path):
     result = run("saves_to_different_folders", tmp_path, np=2).check()
     result.check_errors("MismatchError", f"{tmp_path}/0", f"{tmp_path}/1", ranks=(0, 1))

@@ -82,20 +82,3 @@ def test_doctor_ends_hanging_ranks(command, fake_mpirun):
     assert exit_code == 1
     assert findings[-1]["state"] == "broken"
     assert "ended after 1 s; ranks 0, 1 did not start" in findings[-1]["found"]
-
-
-def test_doctor_quotes_a_failing_launcher(command, fake_mpirun):
-    fails = fake_mpirun(vendor_of_this_mpi(command), "echo 'no slots left' >&2; exit 7")
-    exit_code, findings = run_command(command, "doctor", "--mpirun", fails)
-    assert exit_code == 1
-    assert "exited with 7" in findings[-1]["found"]
-    assert "no slots left" in findings[-1]["found"]
-
-
-def test_doctor_detects_a_launcher_of_another_mpi(command, fake_mpirun):
-    other = "MPICH" if vendor_of_this_mpi(command) == "Open MPI" else "Open MPI"
-    exit_code, findings = run_command(command, "doctor", "--mpirun", fake_mpirun(other, "exit 0"))
-    assert exit_code == 1
-    launcher = next(finding for finding in findings if finding["check"] == "launcher")
-    assert launcher["state"] == "broken"
-    assert "--mpirun" in launcher["advice"]

@@ -125,23 +125,3 @@ def test_full_session_and_wrong_target_refuse_joiners(tmp_path):
         job.signal(launch.RUNNER, signal.SIGTERM)
         result = job.finish().check_clean()
     assert result.returncode == 128 + signal.SIGTERM
-
-
-def test_too_few_ranks_end_the_job(tmp_path):
-    with start(tmp_path, 2, "stays", workers="2:4") as job:
-        job.wait_for("busy")
-        job.signal(1, signal.SIGKILL)
-        result = job.finish().check_clean()
-    assert result.returncode == 128 + signal.SIGKILL
-    assert "1 ranks remain: expected at least 2" in result.output
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_ranks_and_replacements(signum, tmp_path):
-    with start(tmp_path, 2, "stays", respawn=True) as job:
-        job.wait_for("busy")
-        job.signal(1, signal.SIGKILL)
-        job.wait_for("busy", 2)
-        job.signal(launch.RUNNER, signum)
-        result = job.finish().check_clean()
-    assert result.returncode == 128 + signum

@@ -1,6 +1,7 @@
 """The adapters of frameworks in elastic jobs, in which a worker joins and leaves."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -17,14 +18,14 @@ TIMEOUT = 2 * launch.JOB_TIMEOUT
 
 
 @pytest.mark.parametrize("framework", ["torch", "keras"])
-def test_joiner_trains_the_model_of_the_session(framework, tmp_path):
+def test_joiner_has_the_model_of_the_session(framework, tmp_path):
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"needs {framework}")
     arguments = [framework, str(tmp_path / "checkpoint")]
     mpirun = launch.run_command(tmp_path, "--elastic", "1:2")
-    options = {"mpirun": mpirun, "timeout": TIMEOUT, **launch.ONE_THREAD}
-    with launch.Job(PROGRAM, *arguments, np=1, **options) as job:
-        job.wait_for("trained")
+    variables = {**launch.ONE_THREAD, "KERAS_BACKEND": os.environ.get("KERAS_BACKEND", "torch")}
+    with launch.Job(PROGRAM, *arguments, np=1, mpirun=mpirun, timeout=TIMEOUT, **variables) as job:
+        job.wait_for("changed")
         command = [sys.executable, "-m", "multiverso", "join", job.folder.name]
         joiner = subprocess.run(
             [*command, str(launch.PROGRAMS / PROGRAM), *arguments],
@@ -37,12 +38,8 @@ def test_joiner_trains_the_model_of_the_session(framework, tmp_path):
         )
         result = job.finish()
     assert joiner.returncode == 0, joiner.stdout + joiner.stderr + result.output
-    reports = result.check().reports
-    first, second = reports[0], reports[1]
-    # The joiner does not begin with weights of its own, but with those that the first has trained.
-    assert first["began"] != second["began"]
-    assert second["together"] < first["alone"]
-    assert first["together"] < first["alone"]
-    assert first["saved"] == second["saved"]
-    assert first["trained_on"] != first["saved"]
-    assert first["loaded"] == first["saved"]
+    # The joiner does not begin with values of its own, but with those that the first has made.
+    assert result.check().reports == {
+        0: {"began": [1], "together": [211], "alone": [1211], "loaded": [211]},
+        1: {"began": [11], "together": [211]},
+    }

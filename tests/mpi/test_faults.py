@@ -20,10 +20,14 @@ AT_A_TIME = 3
 
 #: The rows of `make test`.
 CORE = {"killed", "survived", "late", "suspended", "exception", "interrupt on nodes"}
+#: The rows of process groups of PyTorch that `make test-all` runs.
+TORCH = {"torch killed", "torch late"}
 
 
 def marks_of(name):
     """Return the marks of a row: without MPI, its job is the same in each environment."""
+    if ROWS[name].what.startswith("torch_"):
+        return [pytest.mark.frameworks, *[pytest.mark.release][name in TORCH :]]
     marks = [] if name in CORE else [pytest.mark.slow]
     return [*marks, pytest.mark.one_mpi] if ROWS[name].launcher == "run" else marks
 
@@ -32,7 +36,7 @@ def why_skipped(row):
     """Return why a row cannot run here, or an empty string."""
     if row.needs_failpoints and not failpoints.LIBRARY.exists():
         return "needs the library with failpoints"
-    if row.launcher == "torchrun" and not is_installed("torch"):
+    if row.needs_torch and not is_installed("torch"):
         return "needs PyTorch"
     if row.needs_mpi and os.environ.get(launch.NO_MPI):
         return "is about MPI"
@@ -113,6 +117,9 @@ def test_fault(name, runner):
         assert result.returncode == row.code or (row.code < 0 != result.returncode), result.output
     for pattern in row.printed:
         assert re.search(pattern, result.output), f"{pattern} is not in:\n{result.output}"
+    if row.what.startswith("torch_"):
+        # An abort or a segmentation fault at the end of a rank has no other trace here.
+        assert not re.search("Fatal Python error|terminate called", result.output), result.output
     if not row.needs_mpi:
         assert "at its end for rank" not in result.output, result.output
     for rank in sorted(set(range(row.np)) - set(row.victims)) if row.kind != "" else ():

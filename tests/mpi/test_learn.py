@@ -11,7 +11,7 @@ import pytest
 from folders import FolderTestCase
 from programs import output_of
 
-from launch import WITHOUT_MPI, Job, run, torchrun_command
+from launch import WITHOUT_MPI, Job, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAM = "learn.py"
@@ -50,28 +50,6 @@ class OutcomeTestCase(unittest.TestCase):
         if name.endswith(" synchronous") or workers < 2:
             self.assertEqual(list(outcome["staleness"]), ["0"])
 
-    def check_speeds(self, reports):
-        """Check trainings of four epochs with workers of different speed."""
-        for name, master in reports[0].items():
-            with self.subTest(name, ranks=len(reports)):
-                history = master["outcome"]["history"]
-                for metric, values in history.items():
-                    self.assertEqual(len(values), 4)
-                    self.assertNotIn(None, values, metric)
-                names = sorted(history)
-                self.assertEqual(master["events"], [0, names, 1, names, 2, names, 3, names])
-                self.assertAlmostEqual(master["rate"], 0.1 / 4)
-                self.assertNotIn(0, master["outcome"]["samples"])
-                trained = sum(samples for _, samples in master["outcome"]["workers"])
-                self.assertEqual(sum(master["outcome"]["samples"]), trained)
-                # A worker makes four passes. The master makes one for each validation, or begins
-                # one for a batch with which to test the model.
-                validates = name != "no validation"
-                calls = [4 if validates else 1] + [4] * (len(reports) - 1)
-                if len(reports) == 1:
-                    calls = [8 if validates else 4]
-                self.assertEqual([report[name]["calls"] for report in reports], calls)
-
     def check_equal(self, pairs):
         """Check that the two trainings of each pair had the same outcome."""
         for name, (first, second) in pairs.items():
@@ -90,8 +68,8 @@ class TestTrainings(OutcomeTestCase):
         # The scenarios share a job, because Keras and its backends start slowly.
         job = run(
             PROGRAM,
-            *("modes", "masters", "twice", "several_inputs", "callbacks", "restored", "invalid"),
-            *("combinations_on_two_nodes", "like_keras", "speeds"),
+            *("modes", "masters", "twice", "callbacks", "restored", "invalid"),
+            *("combinations_on_two_nodes", "like_keras"),
             np=3,
             timeout=TIMEOUT,
             KERAS_BACKEND="torch",
@@ -118,14 +96,6 @@ class TestTrainings(OutcomeTestCase):
 
     def test_two_runs_in_lock_step_are_bitwise_identical(self):
         self.check_equal(self.reports_of("twice")[0])
-
-    def test_models_may_have_several_inputs_by_name_or_in_order(self):
-        in_order, by_name = self.reports_of("several_inputs")[0]
-        self.check_outcome("adam synchronous", by_name, workers=2)
-        self.assertEqual(in_order, by_name)
-
-    def test_each_epoch_has_a_loss_and_a_call_of_generate_data_if_a_worker_is_late(self):
-        self.check_speeds(self.reports_of("speeds"))
 
     @pytest.mark.release
     def test_callbacks_get_the_shared_model_and_can_stop_or_change_the_learning_rate(self):
@@ -207,8 +177,7 @@ class TestTrainings(OutcomeTestCase):
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
 class TestJobs(OutcomeTestCase):
     def test_single_rank_is_master_and_worker(self):
-        reports = trained("combinations", "single", "speeds", ranks=1)
-        self.check_speeds([reports[0]["speeds"]])
+        reports = trained("combinations", "single", ranks=1)
         for name, outcome in reports[0]["combinations"].items():
             with self.subTest(name):
                 self.check_outcome(name, outcome, workers=0)
@@ -222,22 +191,14 @@ class TestJobs(OutcomeTestCase):
 
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
-class TestJobsWithoutMpi(FolderTestCase):
-    def check_single_training(self, mpirun):
-        """Check that the ranks of a job are one master and one worker."""
-        reports = trained("single", ranks=2, mpirun=mpirun)
+class TestJobsWithoutMpi(unittest.TestCase):
+    def test_ranks_of_multiverso_run_train_together(self):
+        reports = trained("single", ranks=2, mpirun=WITHOUT_MPI)
         found = [report["single"] for _, report in sorted(reports.items())]
         self.assertEqual([report["size"] for report in found], [2, 2])
         self.assertEqual([report["is_master"] for report in found], [True, False])
         self.assertEqual(found[0]["workers"], [[1, 300]])
         self.assertEqual([report["has_mpi"] for report in found], [False, False])
-
-    def test_ranks_of_multiverso_run_train_together(self):
-        self.check_single_training(WITHOUT_MPI)
-
-    @pytest.mark.release
-    def test_ranks_of_torchrun_train_together(self):
-        self.check_single_training(torchrun_command(self.folder))
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")

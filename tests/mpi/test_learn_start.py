@@ -3,7 +3,6 @@
 import pytest
 
 import launch
-from multiverso._extras import install_command
 
 RANKS = 3
 
@@ -28,20 +27,6 @@ def test_file_that_one_rank_misses_is_named_before_a_framework_is_imported():
         assert kind == "InputError"
         assert message == f"{'' if rank == RANKS - 1 else 'rank 2: '}cannot read 2.h5: no such file"
         assert reports[rank]["imported"] == []
-
-
-def test_rank_that_fails_before_the_start_ends_the_job():
-    result = launch.run("learn_start.py", "raises", np=RANKS).check_clean()
-    assert result.returncode != 0
-    assert "rank 2 ends the job" in result.output
-    assert "ValueError: bad batch 17" in result.output
-
-
-def test_missing_package_ends_the_job_with_one_sentence():
-    result = launch.run("learn_start.py", "missing", np=RANKS).check_clean()
-    assert result.returncode == 2, result.output
-    assert result.output.count(install_command("torch")) == 1, result.output
-    assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,10 @@ def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
 
 
-@pytest.mark.parametrize("is_sync", [False, True])
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_rank_that_failed_first_decides_though_others_end_before_it(how, is_sync, run_command):
-    program = ("runs.py", "is_lost", how, str(is_sync))
+def test_rank_that_failed_first_decides_though_others_end_before_it(how, run_command):
     options, tag = ([], "") if "--mpi" in run_command.args else (["--tag"], "[rank 1] ")
-    result = launch.run(*program, np=4, mpirun=run_command(*options)).check_clean()
+    result = launch.run("runs.py", "is_lost", how, np=4, mpirun=run_command(*options)).check_clean()
     assert result.returncode == {"exit": 3, "raise": 1}[how], result.output
     assert result.output.count("Traceback") == (how == "raise")
     assert (f"{tag}ValueError: bad batch 17" in result.output) == (how == "raise")
@@ -120,17 +118,6 @@ def test_interrupted_run_leaves_no_processes(signum, run_command):
         result = job.finish().check_clean()
     assert result.returncode == 128 + signum, result.output
     assert "restart" not in result.output
-
-
-@pytest.mark.one_mpi
-def test_ranks_may_end_their_work_at_sigterm(tmp_path):
-    mpirun = launch.run_command(tmp_path, "--restarts", "2")
-    with launch.Job("runs.py", "ends_its_work_at_sigterm", np=3, mpirun=mpirun) as job:
-        job.wait_for("busy")
-        job.signal(launch.RUNNER, signal.SIGTERM)
-        result = job.finish().check_clean()
-    assert result.returncode == 128 + signal.SIGTERM, result.output
-    assert result.reports == {rank: {"sum": 3.0} for rank in range(3)}
 
 
 def test_ranks_that_ignore_sigterm_are_killed(run_command):

@@ -15,10 +15,9 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.one_mpi]
 RANKS = 2
 BACKENDS = ("multiverso", "gloo")
 
-#: The modules that each file of programs/torch_libraries needs, besides PyTorch.
+#: The modules that each file of programs/torch_libraries needs, besides PyTorch. What PyTorch has
+#: itself for several ranks is in programs/torch_distributed.py.
 LIBRARIES = {
-    "ddp": (),
-    "fsdp2": (),
     "accelerate": ("accelerate",),
     "lightning": ("lightning",),
     "trainer": ("accelerate", "transformers"),

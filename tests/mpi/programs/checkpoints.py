@@ -3,7 +3,6 @@
 import hashlib
 import os
 import resource
-import signal
 import sys
 
 import numpy as np
@@ -108,20 +107,6 @@ def one_rank_cannot_write(folder):
         mv.barrier()
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         mv.save(folder, step=2)
-
-
-def saves_after_a_death(folder):
-    """Save after the last rank has died."""
-    worker.shield()
-    worker.begin()
-    mv.init()
-    table = mv.ArrayTableHandler(1000, np.ones(1000))
-    mv.save(folder, step=1)
-    if worker.RANK == worker.SIZE - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    worker.report_call(mv.save, folder)
-    del table
-    os._exit(0)
 
 
 def saves_to_different_folders(folder):

@@ -3,7 +3,7 @@
 Every rank runs all `PROGRAMS` and reports the first error of each.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import worker
@@ -20,28 +20,26 @@ SHAPE = (10_000, 4)
 LAST = worker.SIZE - 1
 
 
-@dataclass(frozen=True)
-class Program:
+#: The round in which the calls differ.
+_ROUND = f"round {ROUNDS} of table 'weights'"
+_CREATION = "called the creation of a table"
+_END = "called shutdown (call number 10 on the table); a worker with fewer batches calls finish"
+
+
+class Program(NamedTuple):
     """The calls of the ranks after some rounds; all ranks that get no error then call `shutdown`.
 
-    Attributes
-    ----------
-    last_rank, others : str
-        The calls of the last rank, and of each other rank: names, separated by commas.
-    texts : tuple of str
-        Parts of the message of every rank's MismatchError; empty if no error is expected.
-    staleness : int
-        The staleness of the session; 0 is sync mode.
-    server : bool
-        Whether rank 0 is only a server, which makes only calls that concern all ranks.
-
+    The calls of the last rank and those of each other rank are names, separated by commas. `texts`
+    are parts of the message of every rank's MismatchError; without any, no error is expected. With
+    `server`, rank 0 is only a server, which makes only calls that concern all ranks. The staleness
+    is that of the session; 0 is sync mode.
     """
 
     last_rank: str
     others: str
     texts: tuple[str, ...] = ()
-    staleness: int = 0
     server: bool = False
+    staleness: int = 0
 
     @property
     def name(self):
@@ -50,79 +48,62 @@ class Program:
         return f"{self.last_rank}, others {self.others}{staleness}{', server' * self.server}"
 
 
-_ROUND = f"round {ROUNDS} of table 'weights'"
-
-#: The call that the error names for a rank whose extra calls are these.
-_NAMED_CALL = {"add": "add", "add,get": "get", "add_get": "add", "add_rows": "add", "get": "get"}
-
 _DIFFERENT = [
-    Program(last_rank, others, (_ROUND, *texts))
-    for last_rank, others, *texts in (
-        ("add", "get", "called add", "called get"),
-        ("get", "add,get", "called get", "called add"),
-        ("add_get", "get", "called add", "called get"),
-        ("add_rows", "get_rows", "called add", "called get"),
-        ("get,add", "add_get", "called get", "called add"),
-        ("aggregate", "add_get", "called aggregate", "called add_get"),
-        ("add_get", "aggregate", "called aggregate", "called add_get"),
+    Program(last_rank, others, (_ROUND, f"called {first}", f"called {second}"))
+    for last_rank, others, first, second in (
+        ("add", "get", "add", "get"),
+        ("get", "add,get", "get", "add"),
+        ("add_get", "get", "add", "get"),
+        ("add_rows", "get_rows", "add", "get"),
+        ("get,add", "add_get", "get", "add"),
+        ("aggregate", "add_get", "aggregate", "add_get"),
+        ("add_get", "aggregate", "aggregate", "add_get"),
     )
 ]
 
+#: The last rank lacks a call, which the error names as it is listed here.
 _EXTRA_CALLS = [
-    Program(then, f"{extra},{then}", (_ROUND, f"called {name}", f"called {named_call}"))
-    for then, name in (
-        ("barrier", "barrier"),
-        ("create", "the creation of a table"),
-        (
-            "shutdown",
-            "shutdown (call number 10 on the table); a worker with fewer batches calls finish",
-        ),
-    )
-    for extra, named_call in _NAMED_CALL.items()
+    Program(then, f"{extra},{then}", (_ROUND, text, f"called {named}"))
+    for then, text in (("barrier", "called barrier"), ("create", _CREATION), ("shutdown", _END))
+    for extra, named in (("add", "add"), ("add,get", "get"), ("add_get", "add"),
+                         ("add_rows", "add"), ("get", "get"))
     if (extra, then) != ("get", "shutdown")  # a trailing get is not an error
-]
+]  # fmt: skip
 
-_NOT_ALL_AGGREGATE = [
+_AGGREGATES = [
     Program("aggregate", "barrier", ("called aggregate", "called barrier")),
     Program("barrier", "aggregate_large", ("called aggregate", "called barrier")),
-    Program("create", "aggregate", ("called aggregate", "called the creation of a table")),
+    Program("create", "aggregate", ("called aggregate", _CREATION)),
     Program("nothing", "aggregate", ("called aggregate", "called shutdown")),
-]
-
-_AGGREGATED_ARRAYS = [
-    Program("aggregate", "aggregate_longer", ("of 10 float64", "of 11 float64")),
-    Program("aggregate_large", "aggregate", ("of 1000000 float64", "of 10 float64")),
-    Program("aggregate_empty", "aggregate", ("of 0 float64", "of 10 float64")),
-    Program("aggregate", "aggregate_integers", ("of 10 float64", "of 10 int64")),
-]
-
-_WITH_A_SERVER = [
-    Program(program.last_rank, program.others, program.texts, server=True)
-    for program in [*_DIFFERENT[-2:], *_NOT_ALL_AGGREGATE, _EXTRA_CALLS[0], _EXTRA_CALLS[-1]]
-]
-
-_STALE = [
-    Program("barrier", "add,add", ("of table 'weights'", "called add", "called barrier"), 1),
-    Program("nothing", "add_get,add_get", ("called add_get", "called shutdown"), 1),
-    Program("create", "add,add,get", ("called add", "called the creation of a table"), 1),
-]
-
-_WITHOUT_ERROR = [
-    Program("get", "nothing"),
-    Program("finish", "add_get,add_get,get"),
-    Program("finish,barrier", "add,add,barrier,get"),
-    Program("finish,create", "add_get,create"),
-    Program("add,finish", "add,finish"),
-    Program("barrier", "add,barrier", staleness=1),
 ]
 
 PROGRAMS = {
     program.name: program
     for program in (
-        *_DIFFERENT, *_EXTRA_CALLS, *_NOT_ALL_AGGREGATE, *_AGGREGATED_ARRAYS,
-        *_WITH_A_SERVER, *_STALE, *_WITHOUT_ERROR,
+        *_DIFFERENT,
+        *_EXTRA_CALLS,
+        *_AGGREGATES,
+        Program("aggregate", "aggregate_longer", ("of 10 float64", "of 11 float64")),
+        Program("aggregate_large", "aggregate", ("of 1000000 float64", "of 10 float64")),
+        Program("aggregate_empty", "aggregate", ("of 0 float64", "of 10 float64")),
+        Program("aggregate", "aggregate_integers", ("of 10 float64", "of 10 int64")),
+        *(
+            program._replace(server=True)
+            for program in (*_DIFFERENT[-2:], *_AGGREGATES, _EXTRA_CALLS[0], _EXTRA_CALLS[-1])
+        ),
+        Program(
+            "barrier", "add,add", ("of table 'weights'", "called add", "called barrier"), False, 1
+        ),
+        Program("nothing", "add_get,add_get", ("called add_get", "called shutdown"), False, 1),
+        Program("create", "add,add,get", ("called add", _CREATION), False, 1),
+        Program("get", "nothing"),
+        Program("finish", "add_get,add_get,get"),
+        Program("finish,barrier", "add,add,barrier,get"),
+        Program("finish,create", "add_get,create"),
+        Program("add,finish", "add,finish"),
+        Program("barrier", "add,barrier", staleness=1),
     )
-}  # fmt: skip
+}
 
 
 def _calls(table):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 LATE = ("barrier", "create", "collective_get", "aggregate", "get", "result", "flush", "add_get")
 INTERRUPTED = ("barrier", "create", "shutdown", "get", "get_rows", "add_get", "aggregate")
+TORCH_CALLS = ("backward", "all_reduce", "background", "future", "broadcast", "all_gather",
+               "barrier")  # fmt: skip
 
 #: The calls that need sessions in sync mode.
 ROUNDS = {"add_get", "get", "rows", "get_rows", "result", "flush"}
@@ -19,10 +21,10 @@ class Row:
     Attributes
     ----------
     what : str
-        The fault: of `faults.FAULTS`, or a program of `fault_programs.PROGRAMS`.
+        The fault: of `faults.FAULTS`, or a program of `fault_programs` or `torch_faults`.
     when : tuple of str
-        The calls of the other ranks, each in a session of its own; none if `what` is a program of
-        all ranks.
+        The calls of the other ranks, each in a session of its own, or those that a program of all
+        ranks reports.
     kind : str or None
         The class of the others' error, or several, separated by commas. If None, they have none; if
         empty, the launcher may end them before they report one.
@@ -90,6 +92,11 @@ class Row:
         return bool(self.factor > 1 or self.points)
 
     @property
+    def needs_torch(self):
+        """Whether the job needs PyTorch."""
+        return self.what.startswith("torch_") or self.launcher == "torchrun"
+
+    @property
     def needs_mpi(self):
         """Whether the row is about MPI."""
         return self.what.startswith(("absent", "elsewhere", "raises_before", "kill_after"))
@@ -124,6 +131,12 @@ def _suspended(when, **options):
                 "own": "StateError", "own_words": ("has excluded VICTIM",), "waits": True,
                 "launcher": "survives", "session": {"peer_timeout": 2.0}}
     return Row("suspend", (when,), **{**defaults, **options})
+
+
+def _torch(how, words, when=TORCH_CALLS, **options):
+    # PyTorch raises RuntimeError for the error of a future.
+    return Row(f"torch_{how}", when, "DistBackendError,RuntimeError", words, launcher="survives",
+               environ={"OMP_NUM_THREADS": "1"}, **options)
 
 
 def _continues(what, *when, **options):
@@ -235,6 +248,16 @@ ROWS = {
     "suspended, others continue": _suspended("add", kind=None, own="", own_words=(),
         mode="continue", points="shard.write@2=stop"),
     "all suspended": _continues("suspend_all", np=4, session={"peer_timeout": 2.0}, waits=True),
+    # A rank of a process group of PyTorch ends, or does not come, in a backward pass.
+    "torch killed": _torch("kill", ("PeerLostError", "PROCESS died")),
+    **{f"torch {how}": _torch(how, ("PeerLostError", r"VICTIM left \(its program ended"))
+       for how in ("exception", "exit")},
+    "torch destroy": _torch("destroy", (r"VICTIM left \(its process group was destroyed\)",)),
+    # All calls in shared memory wait for a late rank in the same way.
+    "torch late": _torch("late", ("for VICTIM, which did not call it",),
+        when=("backward", "all_reduce", "future"), session={"timeout": 12.0}, factor=5),
+    # Its calls are those of gloo.
+    "torch killed on nodes": _torch("kill", (), per_node=2),
     # Ranks fork.
     "forks": _continues("forks", np=2, launcher="mpirun", code=0),
     "forks with mpi4py": _continues("forks_with_mpi4py", np=2, launcher="mpirun", code=0),

@@ -322,7 +322,10 @@ if __name__ == "__main__":
         worker.shield()
     worker.begin()
     the_row = (ROWS | ROWS_OF_HOSTS)[sys.argv[1]]
+    if the_row.what.startswith("torch_"):
+        from torch_faults import PROGRAMS
     if the_row.what in PROGRAMS:
         PROGRAMS[the_row.what](the_row)
-    for call_name in the_row.when:
-        meet_fault(the_row, call_name)
+    else:
+        for call_name in the_row.when:
+            meet_fault(the_row, call_name)

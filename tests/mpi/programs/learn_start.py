@@ -47,11 +47,6 @@ def missing_file():
     worker.report(imported=[name for name in frameworks if name in sys.modules])
 
 
-def _initialize_mpi():
-    """Initialize MPI, as programs do that use it themselves; a rank can then end the job."""
-    from mpi4py import MPI  # noqa: F401
-
-
 def absent():
     """Train, except on the last rank, which never ends."""
     if worker.RANK == LAST:
@@ -66,23 +61,6 @@ def barrier():
         worker.report_call(mv.barrier)
     else:
         worker.report_call(train, LONG_TIMEOUT)
-
-
-def raises():
-    """Train, except on the last rank, which fails before."""
-    _initialize_mpi()
-    if worker.RANK == LAST:
-        raise ValueError("bad batch 17")
-    train(LONG_TIMEOUT)
-
-
-def missing():
-    """Train, except on the last rank, which has no PyTorch."""
-    _initialize_mpi()
-    if worker.RANK == LAST:
-        sys.modules["torch"] = None  # With this, Python's import raises ModuleNotFoundError.
-        import multiverso.torch_ext  # noqa: F401
-    train(LONG_TIMEOUT)
 
 
 def unreadable(folder):

@@ -73,19 +73,6 @@ def initializes_mpi_without_threads():
     worker.report_call(mv.init)
 
 
-def sync_rounds(count):
-    """Make `count` sync rounds with a table of 1 MB, between "go" of the test and "made"."""
-    with mv.session(sync=True):
-        table = mv.ArrayTableHandler(250_000)
-        ones = np.ones(250_000, np.float32)
-        worker.announce("ready")
-        worker.wait_for("go")
-        for _ in range(int(count)):
-            table.add_get(ones)
-        worker.announce("made")
-        worker.wait_for("counted")
-
-
 if __name__ == "__main__":
     worker.begin()
     globals()[sys.argv[1]](*sys.argv[2:])

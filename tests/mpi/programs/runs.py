@@ -39,7 +39,7 @@ def fails(how):
     raise ValueError("bad batch 17")
 
 
-def is_lost(how, is_sync):
+def is_lost(how):
     """Fail on rank 1, whose process ends after those of the ranks that have lost it."""
     worker.begin()
 
@@ -48,14 +48,10 @@ def is_lost(how, is_sync):
             worker.wait_for("ends", rank)
         time.sleep(0.5)
 
-    with mv.session(sync=is_sync == "True", timeout=60):
-        table = mv.ArrayTable(4)
+    with mv.session(timeout=60):
         mv.barrier()
         if worker.RANK != 1:
             atexit.register(worker.announce, "ends")
-            if is_sync == "True":
-                table.add(np.ones(4))
-                table.get()
             mv.barrier()
         atexit.register(outlive)
         sys.exit(3) if how == "exit" else fails_in_a_function()
@@ -122,20 +118,6 @@ def ignores_sigterm():
     subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     worker.announce("busy")
     _sleep()
-
-
-def ends_its_work_at_sigterm():
-    """Sleep until SIGTERM, and then sum with the other ranks, which have received it, too."""
-    worker.begin()
-    received = []
-    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-    mv.init()
-    worker.announce("busy")
-    while not received:
-        time.sleep(0.01)
-    worker.report(sum=float(mv.aggregate(np.ones(1))[0]))
-    mv.shutdown()
-    sys.exit(128 + signal.SIGTERM)
 
 
 def is_without_mpi():

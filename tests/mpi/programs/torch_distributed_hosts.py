@@ -13,7 +13,6 @@ torch = dist = None
 CASES = {
     name: of_one_host.CASES[name]
     for name in (
-        "calls_that_only_copy_equal_gloo",
         "calls_that_gloo_makes_reach_their_ranks",
         "data_parallel_models_train_as_with_gloo",
         "fully_sharded_models_train_as_with_gloo",
