@@ -1,0 +1,523 @@
+#include "job/ledger.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/text.h"
+#include "engine/scheduler.h"
+
+namespace sim {
+
+using multiverso::Code;
+using multiverso::Status;
+using multiverso::StrCat;
+
+namespace {
+
+constexpr int64_t kSecond = 1000000000;
+// How long a call may go on after its deadline. It lets requests in flight end (up to 2 s).
+constexpr int64_t kSlack = 5 * kSecond;
+// Rows of more bytes travel in several messages, and may be seen between two of them.
+constexpr int64_t kLargestWholeRow = 512 * 1024;
+// Adds in doubt are tried in all combinations, up to so many.
+constexpr size_t kMostDoubts = 12;
+
+template <class T>
+T& At(std::vector<T>& list, int64_t index) {
+  return list[static_cast<size_t>(index)];
+}
+template <class T>
+const T& At(const std::vector<T>& list, int64_t index) {
+  return list[static_cast<size_t>(index)];
+}
+
+// Returns virtual time since the start of the job, for texts.
+std::string TimeText(int64_t at) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6f s",
+                static_cast<double>(at - StartOfTime()) / static_cast<double>(kSecond));
+  return text;
+}
+
+bool Names(const AddRecord& add, int64_t row) {
+  return add.rows.empty() || std::binary_search(add.rows.begin(), add.rows.end(), row);
+}
+
+std::string NumberText(double number) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.17g", number);
+  return text;
+}
+
+// Returns whether some of the numbers add up to a sum.
+bool IsSumOfSome(const std::vector<int64_t>& numbers, int64_t sum) {
+  const size_t count = std::min(numbers.size(), kMostDoubts);
+  for (unsigned some = 0; some < (1U << count); ++some) {
+    int64_t total = 0;
+    for (size_t i = 0; i < count; ++i) total += (some >> i & 1) != 0 ? numbers[i] : 0;
+    if (total == sum) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Ledger::Ledger(const Plan& plan) : plan_(plan) {
+  for (const TablePlan& table : plan_.tables) {
+    acknowledged_.emplace_back(static_cast<size_t>(table.count()), 0);
+    issued_.emplace_back(static_cast<size_t>(table.count()), 0);
+    rounds_.emplace_back();
+    rounds_.back().made.assign(static_cast<size_t>(plan_.ranks), 0);
+    rounds_.back().sums.emplace_back(static_cast<size_t>(table.count()), 0);
+  }
+  next_collective_.assign(static_cast<size_t>(plan_.ranks), 0);
+  ends_.resize(static_cast<size_t>(plan_.ranks));
+}
+
+void Ledger::WriteTo(char* trace, size_t* used, size_t size) {
+  trace_ = trace;
+  trace_used_ = used;
+  trace_size_ = size;
+}
+
+void Ledger::Note(const std::string& text) {
+  const std::string line = TimeText(Now()) + " " + text + "\n";
+  if (trace_ == nullptr || *trace_used_ + line.size() > trace_size_) return;
+  std::memcpy(trace_ + *trace_used_, line.data(), line.size());
+  *trace_used_ += line.size();
+}
+
+void Ledger::Violation(const std::string& text) {
+  const Quiet no_points;
+  Note("VIOLATION: " + text);
+  violations_.push_back(text);
+}
+
+// ---- Calls.
+
+size_t Ledger::Began(int rank, int step, const std::string& what, int64_t limit_ns,
+                     bool was_excluded, bool is_collective) {
+  const Quiet no_points;
+  CallRecord call;
+  call.rank = rank;
+  call.step = step;
+  call.what = what;
+  call.start = Now();
+  call.limit_ns = limit_ns;
+  call.was_excluded = was_excluded;
+  if (is_collective) {
+    call.collective = At(next_collective_, rank)++;
+    Collective& collective = collectives_[call.collective];
+    collective.entered.insert(rank);
+    collective.what[rank] = what;
+  }
+  calls_.push_back(std::move(call));
+  return calls_.size() - 1;
+}
+
+void Ledger::Ended(size_t record, const Status& status) {
+  const Quiet no_points;
+  CallRecord& call = calls_[record];
+  call.end = Now();
+  call.code = status.code();
+  call.text = status.text();
+  if (call.collective >= 0) collectives_[call.collective].codes[call.rank] = status.code();
+  Note(StrCat("rank ", call.rank, ": ", call.what, ", begun at ", TimeText(call.start), ": ",
+              status.ok() ? "ok" : multiverso::NameOf(status.code()), status.ok() ? "" : ": ",
+              status.text()));
+  CheckCall(call, status);
+}
+
+void Ledger::CheckCall(const CallRecord& call, const Status& status) {
+  const std::string who = StrCat("rank ", call.rank, ", ", call.what);
+  if (status.ok() && call.was_excluded) {
+    Violation(StrCat("an excluded rank changes nothing: ", who, " of an excluded rank succeeded"));
+  }
+  int64_t waited = call.end - call.start;
+  int64_t allowed = call.limit_ns + kSlack;
+  const auto suspended = suspended_.find(call.rank);
+  if (suspended != suspended_.end()) {
+    const auto [from, until] = suspended->second;
+    waited -= std::max<int64_t>(0, std::min(until, call.end) - std::max(from, call.start));
+  }
+  // An answer that arrives in the caller's memory is awaited until its sender counts as lost.
+  if (plan_.HasFaults()) allowed += plan_.peer_timeout_ms * 1000000;
+  if (waited > allowed) {
+    Violation(StrCat("no wait beyond its deadline: ", who, " took ", waited / 1000000,
+                     " ms, allowed ", allowed / 1000000));
+  }
+  if (status.code() == Code::kPeerLost && status.peer() == nullptr) {
+    Violation(StrCat("a lost rank is named: ", who, ": ", status.text()));
+  } else if (status.code() == Code::kPeerLost) {
+    const int lost = status.peer()->rank;
+    const bool is_lost =
+        lost >= 0 && lost < plan_.ranks && lost != call.rank &&
+        (died_.count(lost) != 0 || suspended_.count(lost) != 0 || !At(ends_, lost).how.empty());
+    // A rank ends its part before the ledger notes its end.
+    const bool may_be_ending = lost >= 0 && lost < plan_.ranks && leaving_.count(lost) != 0;
+    if (!is_lost && !may_be_ending) {
+      Violation(StrCat("a lost rank is named: ", who, " names rank ", lost,
+                       ", which is not lost: ", status.text()));
+    }
+  }
+}
+
+// ---- Adds and gets.
+
+size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value) {
+  const Quiet no_points;
+  AddRecord add;
+  add.rank = rank;
+  add.table = table;
+  add.rows = std::move(rows);
+  add.value = value;
+  add.round = At(At(rounds_, table).made, rank)++;
+  const TablePlan& plan = At(plan_.tables, table);
+  for (int64_t element = 0; element < plan.count(); ++element) {
+    if (Names(add, element / plan.columns))
+      At(At(issued_, table), element) += value * WeightOf(element);
+  }
+  adds_.push_back(std::move(add));
+  return adds_.size() - 1;
+}
+
+void Ledger::AddEnded(size_t number, bool is_acknowledged) {
+  const Quiet no_points;
+  AddRecord& add = adds_[number];
+  add.is_over = true;
+  add.is_acknowledged = is_acknowledged;
+  if (!is_acknowledged) return;
+  const TablePlan& plan = At(plan_.tables, add.table);
+  for (int64_t element = 0; element < plan.count(); ++element) {
+    if (Names(add, element / plan.columns)) {
+      At(At(acknowledged_, add.table), element) += add.value * WeightOf(element);
+    }
+  }
+  if (plan_.mode != "staleness") return;
+  // A worker's add number j waits until every other worker has made at least j - s adds.
+  for (int other = 0; other < plan_.ranks; ++other) {
+    if (!plan_.IsWorker(other) || finished_.count(other) != 0 || !At(ends_, other).how.empty()) {
+      continue;
+    }
+    const int64_t made = At(At(rounds_, add.table).made, other);
+    if (made >= add.round - plan_.staleness || died_.count(other) != 0) continue;
+    Violation(StrCat("staleness: ", NameOf(add), " is number ", add.round,
+                     " of its rank, but rank ", other, " has made only ", made));
+  }
+}
+
+std::string Ledger::NameOf(const AddRecord& add) const {
+  return StrCat("an add of rank ", add.rank, " to table ", add.table, " of value ", add.value);
+}
+
+std::vector<int64_t> Ledger::Acknowledged(int table) const {
+  const Quiet no_points;
+  return At(acknowledged_, table);
+}
+
+bool Ledger::IsInDoubt(int table, int64_t row) const {
+  return std::any_of(adds_.begin(), adds_.end(), [&](const AddRecord& add) {
+    const bool is_in_doubt = add.is_over ? !add.is_acknowledged : died_.count(add.rank) != 0;
+    return is_in_doubt && add.table == table && Names(add, row);
+  });
+}
+
+void Ledger::Saw(int rank, int table, const std::vector<int64_t>& rows,
+                 const std::vector<double>& values, const std::vector<int64_t>& before) {
+  const Quiet no_points;
+  if (plan_.mode == "sync") {
+    CheckRounds(rank, table, rows, values);
+    return;
+  }
+  const TablePlan& plan = At(plan_.tables, table);
+  if (!plan.IsSum()) return;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto place = static_cast<int64_t>(i);
+    const int64_t row = rows.empty() ? place / plan.columns : At(rows, place / plan.columns);
+    const int64_t element = row * plan.columns + place % plan.columns;
+    const auto least = static_cast<double>(At(before, element));
+    const auto most = static_cast<double>(At(At(issued_, table), element));
+    if (values[i] >= least && values[i] <= most) continue;
+    Violation(StrCat("acknowledged <= value <= issued: rank ", rank, " gets ",
+                     NumberText(values[i]), " of element ", element, " of table ", table,
+                     ", acknowledged ", NumberText(least), ", issued ", NumberText(most)));
+    break;
+  }
+  CheckRows(rank, table, rows, values);
+}
+
+// Every add gives all elements of a row the same value times their weights, so a row that has
+// another proportion was read, or written, in part.
+void Ledger::CheckRows(int rank, int table, const std::vector<int64_t>& rows,
+                       const std::vector<double>& values) {
+  const TablePlan& plan = At(plan_.tables, table);
+  if (plan.columns * 8 > kLargestWholeRow) return;
+  const auto num_rows = static_cast<int64_t>(values.size()) / plan.columns;
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const int64_t row = rows.empty() ? i : At(rows, i);
+    const int64_t first = row * plan.columns;
+    for (int64_t column = 1; column < plan.columns; ++column) {
+      const double scaled =
+          At(values, i * plan.columns + column) * static_cast<double>(WeightOf(first));
+      const double other =
+          At(values, i * plan.columns) * static_cast<double>(WeightOf(first + column));
+      if (scaled == other) continue;
+      if (!IsInDoubt(table, row)) {
+        Violation(StrCat("rows are never torn: rank ", rank, ", table ", table, ", row ", row));
+      }
+      break;
+    }
+  }
+}
+
+void Ledger::CheckRounds(int rank, int table, const std::vector<int64_t>& rows,
+                         const std::vector<double>& values) {
+  Rounds& rounds = At(rounds_, table);
+  const TablePlan& plan = At(plan_.tables, table);
+  const int64_t number = At(rounds.made, rank);
+  const std::string what =
+      StrCat("equal bits: rank ", rank, " after ", number, " rounds of table ", table);
+  for (int other = 0; other < plan_.ranks; ++other) {
+    if (!plan_.IsWorker(other) || finished_.count(other) != 0) continue;
+    if (At(rounds.made, other) >= number) continue;
+    Violation(StrCat(what, ": rank ", other, " has made only ", At(rounds.made, other)));
+    return;
+  }
+  if (rows.empty()) {
+    const auto [first, is_new] = rounds.seen.emplace(number, values);
+    if (!is_new && first->second != values) Violation(what + ": another rank got other bits");
+  }
+  if (!plan.IsSum()) return;
+  while (static_cast<int64_t>(rounds.sums.size()) <= number) {
+    std::vector<int64_t> sums = rounds.sums.back();
+    const auto round = static_cast<int64_t>(rounds.sums.size()) - 1;
+    for (const AddRecord& add : adds_) {
+      if (add.table != table || add.round != round) continue;
+      for (int64_t element = 0; element < plan.count(); ++element) {
+        if (Names(add, element / plan.columns)) At(sums, element) += add.value * WeightOf(element);
+      }
+    }
+    rounds.sums.push_back(std::move(sums));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto place = static_cast<int64_t>(i);
+    const int64_t row = rows.empty() ? place / plan.columns : At(rows, place / plan.columns);
+    const int64_t element = row * plan.columns + place % plan.columns;
+    const auto expected = static_cast<double>(At(At(rounds.sums, number), element));
+    if (values[i] == expected) continue;
+    Violation(StrCat(what, ": element ", element, " is ", NumberText(values[i]), ", expected ",
+                     NumberText(expected)));
+    return;
+  }
+}
+
+void Ledger::SawTogether(int rank, int collective, const std::string& bytes) {
+  const Quiet no_points;
+  auto& [first, expected] = collectives_[collective].bytes;
+  if (first < 0) {
+    first = rank;
+    expected = bytes;
+  } else if (bytes != expected) {
+    Violation(StrCat("one outcome: rank ", rank, " and rank ", first,
+                     " got other bits from collective get ", collective));
+  }
+}
+
+void Ledger::SawAtEnd(int rank, int table, const std::vector<double>& values) {
+  const Quiet no_points;
+  at_end_[{rank, table}] = values;
+}
+
+void Ledger::FoundInMemory(int rank, int table, int64_t first, const std::vector<double>& values) {
+  const Quiet no_points;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t element = first + static_cast<int64_t>(i);
+    const int64_t least = At(At(acknowledged_, table), element);
+    const int64_t most = At(At(issued_, table), element);
+    if (values[i] >= static_cast<double>(least) && values[i] <= static_cast<double>(most)) continue;
+    Violation(StrCat("acknowledged <= value <= issued: after its error, rank ", rank, " finds ",
+                     NumberText(values[i]), " in element ", element, " of table ", table,
+                     ", acknowledged ", least, ", issued ", most));
+    return;
+  }
+}
+
+// ---- Collectives and losses.
+
+bool Ledger::MayBeMissing(int rank) const {
+  return plan_.Continues() &&
+         (died_.count(rank) != 0 || !At(ends_, rank).how.empty() || suspended_.count(rank) != 0);
+}
+
+void Ledger::SkippedCollective(int rank) { ++At(next_collective_, rank); }
+
+void Ledger::LeftBarrier(int rank, int collective) {
+  const Quiet no_points;
+  if (plan_.Disagrees()) return;
+  for (int other = 0; other < plan_.ranks; ++other) {
+    if (collectives_[collective].entered.count(other) != 0 || MayBeMissing(other)) continue;
+    Violation(StrCat("a barrier waits for all: rank ", rank, " left collective ", collective,
+                     " before rank ", other, " came"));
+  }
+}
+
+void Ledger::Aggregated(int rank, int collective, double sum) {
+  const Quiet no_points;
+  collectives_[collective].sums[rank] = sum;
+}
+
+void Ledger::FoundExcluded(int rank, int other) {
+  const Quiet no_points;
+  if (suspended_.count(other) != 0 || died_.count(other) != 0) return;
+  Violation(StrCat("only silent ranks are excluded: the node of rank ", rank, " has excluded rank ",
+                   other, ", which was neither suspended nor killed"));
+}
+
+void Ledger::Leaving(int rank) {
+  const Quiet no_points;
+  leaving_.insert(rank);
+}
+
+void Ledger::Finished(int rank) {
+  const Quiet no_points;
+  finished_.insert(rank);
+}
+
+void Ledger::Died(int rank) {
+  const Quiet no_points;
+  died_[rank] = Now();
+  Note(StrCat("rank ", rank, " is killed"));
+}
+
+void Ledger::Suspended(int rank, int64_t ns) {
+  const Quiet no_points;
+  suspended_[rank] = {Now(), Now() + ns};
+  Note(StrCat("rank ", rank, " is suspended for ", ns / 1000000, " ms"));
+}
+
+void Ledger::RankOver(int rank, const std::string& how, const Status& status) {
+  const Quiet no_points;
+  End& end = At(ends_, rank);
+  end.how = how;
+  end.code = status.code();
+  end.text = status.text();
+  end.at = Now();
+}
+
+// ---- What needs the whole job.
+
+void Ledger::CheckJob(const std::string& hang) {
+  for (const CallRecord& call : calls_) {
+    if (call.end >= 0) continue;
+    Note(StrCat("never ended: rank ", call.rank, ": ", call.what, ", begun at ",
+                TimeText(call.start)));
+  }
+  if (!hang.empty()) {
+    Violation("no hang: " + hang);
+    return;
+  }
+  if (!plan_.Disagrees()) CheckCollectives();
+  if (plan_.mode != "sync") CheckSums();
+  for (int rank = 0; rank < plan_.ranks; ++rank) CheckEnd(rank);
+}
+
+void Ledger::CheckCollectives() {
+  double everybody = 0;
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    if (plan_.IsWorker(rank)) everybody += static_cast<double>(int64_t{1} << rank);
+  }
+  for (const auto& [number, collective] : collectives_) {
+    const std::string what = StrCat("one outcome: collective ", number);
+    for (const auto& [rank, sum] : collective.sums) {
+      if (sum != collective.sums.begin()->second) {
+        Violation(StrCat(what, ": rank ", rank, " has the sum ", NumberText(sum), ", rank ",
+                         collective.sums.begin()->first, " ",
+                         NumberText(collective.sums.begin()->second)));
+      }
+      if ((static_cast<int64_t>(sum) >> rank & 1) == 0) {
+        Violation(StrCat(what, ": rank ", rank, " is not in its sum ", NumberText(sum)));
+      }
+      if (!plan_.Continues() && sum != everybody) {
+        Violation(StrCat(what, ": the sum ", NumberText(sum), " of rank ", rank,
+                         " is not that of all workers"));
+      }
+    }
+    if (!plan_.Continues()) continue;
+    int first = -1;
+    for (const auto& [rank, code] : collective.codes) {
+      if (died_.count(rank) != 0 || suspended_.count(rank) != 0) continue;
+      if (first < 0) first = rank;
+      if (code == collective.codes.at(first)) continue;
+      Violation(StrCat(what, ": rank ", rank, " has ", multiverso::NameOf(code), " from ",
+                       collective.what.at(rank), ", rank ", first, " ",
+                       multiverso::NameOf(collective.codes.at(first))));
+    }
+  }
+}
+
+void Ledger::CheckSums() {
+  for (const auto& [who, values] : at_end_) {
+    const auto [rank, table] = who;
+    const TablePlan& plan = At(plan_.tables, table);
+    if (!plan.IsSum()) continue;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto element = static_cast<int64_t>(i);
+      const int64_t acknowledged = At(At(acknowledged_, table), element);
+      if (values[i] == static_cast<double>(acknowledged)) continue;
+      std::vector<int64_t> doubtful;
+      for (const AddRecord& add : adds_) {
+        if (add.table == table && !add.is_acknowledged && Names(add, element / plan.columns)) {
+          doubtful.push_back(add.value * WeightOf(element));
+        }
+      }
+      if (IsSumOfSome(doubtful, static_cast<int64_t>(values[i]) - acknowledged)) continue;
+      Violation(StrCat("every add is made once: at the end, rank ", rank, " sees ",
+                       NumberText(values[i]), " in element ", element, " of table ", table,
+                       ", acknowledged ", acknowledged, ", ", doubtful.size(), " adds in doubt"));
+      break;
+    }
+  }
+}
+
+void Ledger::CheckEnd(int rank) {
+  const End& end = At(ends_, rank);
+  if (died_.count(rank) != 0 || end.how.empty()) return;
+  const std::string what =
+      StrCat("rank ", rank, ", ", end.how, ": ", multiverso::NameOf(end.code), ": ", end.text);
+  if (plan_.Disagrees()) {
+    // Which of the errors a rank gets depends on whether another one has left already.
+    if (end.code != Code::kOk && end.code != Code::kMismatch && end.code != Code::kPeerLost) {
+      Violation("a disagreement is a mismatch: " + what);
+    }
+    return;
+  }
+  if (end.code == Code::kOk) return;
+  const bool was_suspended = !suspended_.empty();
+  const bool was_suspended_long = was_suspended && !plan_.SuspendedLong().empty();
+  if (died_.empty() && !was_suspended_long) {
+    Violation(StrCat(
+        was_suspended ? "a short suspension has no effect: " : "without faults nothing fails: ",
+        what));
+  } else if (!was_suspended_long && plan_.Continues()) {
+    Violation("the others continue: " + what);
+  } else if (!was_suspended_long && end.code != Code::kPeerLost) {
+    Violation("a loss is PeerLostError: " + what);
+  } else if (end.code != Code::kPeerLost && end.code != Code::kTimeout &&
+             end.code != Code::kState) {
+    Violation("a silent rank is a timeout: " + what);
+  }
+  if (was_suspended || died_.empty()) return;
+  int64_t known = INT64_MAX;
+  for (const auto& [dead, at] : died_) known = std::min(known, at);
+  for (const CallRecord& call : calls_) {
+    if (call.rank != rank || call.code == Code::kOk || call.end < 0) continue;
+    if (call.end - std::max(call.start, known) <= kSlack) break;
+    Violation(StrCat("a loss is known soon: rank ", rank, ", ", call.what, " began at ",
+                     TimeText(call.start), ", a rank died at ", TimeText(known),
+                     ", the call failed at ", TimeText(call.end)));
+    break;
+  }
+}
+
+}  // namespace sim
