@@ -67,19 +67,13 @@ void StoryRun::OnDeath(int process) {
 }
 
 void StoryRun::KillRanks(const std::vector<int>& ranks) {
-  const int current = CurrentRank();
-  bool kills_itself = false;
-  for (const int rank : ranks) {
-    const int process = job_->first_process + rank;
-    if (process == current) {
-      kills_itself = true;
-    } else if (!IsDead(process)) {
-      KillNow(process);
-    }
-  }
-  if (!kills_itself) return;
-  KillAt(current, PointsOf(current));
-  for (;;) Cost(1);  // does not return
+  std::vector<int> processes;
+  for (const int rank : ranks) processes.push_back(job_->first_process + rank);
+  for (const int process : processes) disk_.CutOff(process);
+  // The one that makes the call of the disk is the last, since its death ends this function.
+  std::stable_partition(processes.begin(), processes.end(),
+                        [](int process) { return process != CurrentRank(); });
+  for (const int process : processes) KillNow(process);
 }
 
 void StoryRun::AtDiskChange(const Step& fault) {
@@ -172,7 +166,6 @@ void StoryRun::RunJob() {
   // Readers notice the end by themselves, and may read what was published last.
   if (readers > 0) SleepUntil(Now() + kNoticeNs);
   CheckEnds();
-  for (int process = job->first_process; process < next_process_; ++process) KillNow(process);
   if (power_failed_) disk_.LosePower();
   if (job_->is_flipped) disk_.UndoFlip();
   CheckDisk();

@@ -55,15 +55,15 @@ class DiskFile final : public WritableFile {
     int error_number = disk_->BeginChange();
     const char* next = static_cast<const char*>(data);
     // A call that fails may have written a part.
-    int64_t left = error_number == 0 ? bytes
-                                     : static_cast<int64_t>(Random() % static_cast<uint64_t>(bytes));
+    int64_t left =
+        error_number == 0 ? bytes : static_cast<int64_t>(Random() % static_cast<uint64_t>(bytes));
     const int64_t room = disk_->faults_.capacity - disk_->UsedBytes();
     if (left > room) {
       left = std::max<int64_t>(room, 0);
       error_number = ENOSPC;
       ++disk_->failures_;
     }
-    while (left > 0) {
+    while (left > 0 && disk_->cut_off_.count(CurrentRank()) == 0) {
       const int64_t piece = std::min(left, kPieceBytes);
       {
         const Quiet quiet;
@@ -310,6 +310,7 @@ int Disk::BeginChange() {
   const int64_t number = changes_++;
   const auto event = faults_.at.find(number);
   if (event != faults_.at.end()) event->second();
+  if (cut_off_.count(CurrentRank()) != 0) return EIO;
   if (faults_.fail_at < 0 || number < faults_.fail_at || number >= faults_.fail_at + faults_.count) {
     return 0;
   }

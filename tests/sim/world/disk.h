@@ -58,6 +58,9 @@ class Disk {
   void LosePowerOf(int node);
   // Everything loses its power: unsynced bytes and unsynced names.
   void LosePower();
+  // The process changes nothing any more, since it is about to die: it may be inside of a section of
+  // the engine that must end first.
+  void CutOff(int process) { cut_off_.insert(process); }
   // Changes one bit of an ordinary file below the folder, chosen by the seed, and returns its path,
   // or "" if there is no byte there.
   std::string FlipABit(const std::string& folder);
@@ -102,6 +105,7 @@ class Disk {
   Entry root_;
   std::map<int, std::unique_ptr<multiverso::FileSystem>> views_;
   DiskFaults faults_;
+  std::set<int> cut_off_;
   int64_t changes_ = 0;
   int64_t failures_ = 0;
   int64_t failed_removals_ = 0;
