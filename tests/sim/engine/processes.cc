@@ -77,12 +77,12 @@ int raise(int number) noexcept {
   return IsInFiber() ? kill(getpid(), number) : SIM_REAL(raise)(number);
 }
 
-// The end of a process is that of a rank.
-[[noreturn]] void _exit(int code) {
+// The end of a process is that of a rank. A handler of signals ends the whole program with _exit,
+// which the library does not call.
+[[noreturn]] void _Exit(int code) noexcept {
   if (IsInFiber()) ExitCurrent();
-  for (;;) (void)RawCall(SYS_exit_group, code);
+  _exit(code);
 }
-[[noreturn]] void _Exit(int code) noexcept { _exit(code); }
 [[noreturn]] void exit(int code) noexcept {
   if (IsInFiber()) ExitCurrent();
   SIM_REAL(exit)(code);

@@ -306,6 +306,8 @@ void Die(Rank* rank) {
 void Suspend(Rank* rank, int64_t ns) {
   rank->must_pause = false;
   rank->suspended_until = Now() + ns;
+  const Quiet quiet_call;
+  if (scheduler->on_suspend) scheduler->on_suspend(rank->number, ns);
 }
 
 // The first function on the stack of each fiber.
@@ -477,6 +479,7 @@ int Spawn(int rank, std::function<void()> body) {
 }
 
 int64_t Now() { return point_state.time / kTimeUnits; }
+int64_t StartOfTime() { return kEpoch; }
 
 // The generator is splitmix64.
 uint64_t Random() {
@@ -564,6 +567,7 @@ bool IsDead(int rank) { return RankOf(rank)->is_dead; }
 bool HasEnded(int rank) { return RankOf(rank)->has_ended; }
 int64_t DiedAt(int rank) { return RankOf(rank)->died_at; }
 void OnDeath(std::function<void(int)> call) { scheduler->on_death = std::move(call); }
+void OnSuspend(std::function<void(int, int64_t)> call) { scheduler->on_suspend = std::move(call); }
 
 Holdings HeldBy(int rank) {
   Holdings held;
