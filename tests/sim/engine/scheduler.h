@@ -66,12 +66,8 @@ void Finish();
 // the world, which is never killed. Returns the fiber's number.
 int Spawn(int rank, std::function<void()> body);
 
-<<<<<<< HEAD
-int64_t Now();  // virtual nanoseconds
-=======
 int64_t Now();          // virtual nanoseconds
 int64_t StartOfTime();  // what Now returns at the start
->>>>>>> engine
 uint64_t Random();
 uint64_t Points();    // passed so far
 uint64_t Switches();  // done so far
@@ -100,12 +96,9 @@ bool HasEnded(int rank);  // there is no process any more
 int64_t DiedAt(int rank);
 // Calls this with the number of each rank that is killed.
 void OnDeath(std::function<void(int)> call);
-<<<<<<< HEAD
-=======
 
 // Calls this with the number of each rank that is suspended, and for how long.
 void OnSuspend(std::function<void(int, int64_t)> call);
->>>>>>> engine
 
 // What a process holds. It holds nothing after its end, and a test asks before that.
 struct Holdings {
