@@ -58,6 +58,7 @@ struct Scheduler {
   std::string why;
   bool has_failed = false;
   std::function<void(int)> on_death;
+  std::function<void(int, int64_t)> on_suspend;
   FILE* trace = nullptr;
 };
 Scheduler* scheduler = nullptr;
