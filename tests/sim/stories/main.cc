@@ -1,4 +1,5 @@
 // Runs stories of seeds, each in a process of its own, and shrinks those that fail.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,9 @@
 namespace sim {
 namespace {
 
+// Most stories take a tenth of a second.
+constexpr rlim_t kProcessorSeconds = 20;
+
 struct Report {
   std::string violation;  // the first, or ""
   std::string text;       // all violations and, if wanted, the trace
@@ -26,6 +30,8 @@ Report RunInChild(const Story& story, bool with_trace) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
+    const rlimit limit{kProcessorSeconds, kProcessorSeconds};
+    (void)setrlimit(RLIMIT_CPU, &limit);
     const StoryResult result = RunStory(story);
     std::ostringstream out;
     out << result.hash << ' ' << result.switches << ' ' << result.killed << ' ' << result.saved
@@ -138,6 +144,7 @@ int StoriesMain(int argc, char** argv) {
       std::printf("seed %llu: NOT REPEATABLE\n", static_cast<unsigned long long>(seed));
       ++bad;
     }
+    std::fflush(stdout);
     if (report.violation.empty()) continue;
     ++bad;
     std::printf("seed %llu: VIOLATION %s\n", static_cast<unsigned long long>(seed),

@@ -14,15 +14,15 @@ class Drawing {
   Drawing(uint64_t seed, const Wishes& wishes) : random_(seed ^ 0x5bd1e995), wishes_(wishes) {}
 
   Story Draw(uint64_t seed) {
-    static constexpr int64_t kMeans[] = {1, 3, 10, 30, 100, 1000};
-    static constexpr int64_t kLatencies[] = {20, 300, 3000, 30000};
+    static constexpr int64_t kMeans[] = {3, 10, 30, 100, 300, 1000};
+    static constexpr int64_t kLatencies[] = {20, 100, 300, 3000};
     Story story;
     story.world.call = "world";
     story.world.numbers = {{"seed", static_cast<int64_t>(seed)},
                            {"mean_run", kMeans[Below(6)]},
-                           {"writes", Below(12) == 0 ? 1 : 0},
+                           {"writes", Below(40) == 0 ? 1 : 0},
                            {"latency_us", kLatencies[Below(4)]}};
-    const int64_t jobs = Wish("jobs", 1 + Below(4));
+    const int64_t jobs = Wish("jobs", 1 + Below(3));
     for (int64_t job = 0; job < jobs; ++job) DrawJob(job, &story);
     return story;
   }
@@ -43,7 +43,7 @@ class Drawing {
   }
 
   void DrawJob(int64_t job, Story* story) {
-    const int64_t nodes = Wish("nodes", Below(2) == 0 ? 1 : 1 + Below(3));
+    const int64_t nodes = Wish("nodes", Below(2) == 0 ? 1 : 1 + Below(2));
     const int64_t per_node = Wish("per_node", 1 + Below(3));
     ranks_ = nodes * per_node;
     mode_ = Wish("mode", Below(3) != 0 ? 0 : 1 + Below(2));
@@ -56,7 +56,7 @@ class Drawing {
     story->steps.push_back(begin);
     const size_t first = story->steps.size();
     if (job == 0 || Below(8) != 0) story->steps.push_back(Of("load"));
-    const int64_t calls = Wish("calls", 3 + Below(12));
+    const int64_t calls = Wish("calls", 2 + Below(8));
     const int64_t keep = Below(3);
     for (int64_t call = 0; call < calls; ++call) {
       for (int64_t adds = Below(4); adds > 0; --adds) story->steps.push_back(DrawAdd());
@@ -109,7 +109,7 @@ class Drawing {
         to_kill.pop_back();
         story->steps.insert(at(), kill);
       } else if (kind == 2) {
-        Step suspend = Of("suspend", {{"points", Below(1 << 12)}, {"ms", 1 + Below(9000)}});
+        Step suspend = Of("suspend", {{"points", Below(1 << 12)}, {"ms", 1 + Below(3000)}});
         suspend.rank = static_cast<int>(Below(ranks_));
         story->steps.insert(at(), suspend);
       } else if (kind == 3) {
