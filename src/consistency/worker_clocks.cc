@@ -320,6 +320,19 @@ bool WorkerClocks::EarlierMessagesMayArrive() {
   return now < *abort_noticed_ + kDelay;
 }
 
+int WorkerClocks::LossThatSilences(const std::vector<int>& late,
+                                   const std::vector<int>& working) const {
+  const Membership& members = context_->members();
+  const auto is_elsewhere = [&](int rank) { return !members.is_local(rank); };
+  if (std::none_of(late.begin(), late.end(), is_elsewhere) &&
+      std::none_of(working.begin(), working.end(), is_elsewhere)) {
+    return -1;
+  }
+  const std::vector<int> services = members.service_ranks(members.node());
+  const auto is_lost = [&](int rank) { return context_->peers()->IsLost(rank); };
+  return std::all_of(services.begin(), services.end(), is_lost) ? services.front() : -1;
+}
+
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                                   const std::function<Need(int)>& need_of) {
   if (context_->state()->IsAborted() && !aborted_before_ && EarlierMessagesMayArrive()) {
@@ -372,6 +385,11 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     if (!context_->peers()->IsLost(rank)) continue;
     is_loss_certain = watch_.MessagesHaveArrived() || is_loss_certain;
     needed_losses.push_back(rank);
+  }
+  const int silenced_by = LossThatSilences(late, working);
+  if (silenced_by >= 0) {
+    is_loss_certain = true;
+    needed_losses.push_back(silenced_by);
   }
   const std::string here = StrCat(call, ", ", RoundName(round));
   if (is_loss_certain) return watch_.Lost(needed_losses, watch_.WhileWaiting(here));

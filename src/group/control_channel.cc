@@ -218,8 +218,8 @@ void ControlChannel::CheckNodePeers() {
   const Instant now = Clock::now();
   if (now < last_check_ + kCheckInterval) return;
   last_check_ = now;
-  // Only the first service rank that is not lost reports losses, so that few messages are sent.
-  if (ServiceRankOf(members_->node()) == members_->rank()) SendNewLosses();
+  // Only one rank reports losses, so that few messages are sent.
+  if (SpeaksForNode()) SendNewLosses();
 }
 
 void ControlChannel::SendLosses() {
@@ -274,11 +274,19 @@ void ControlChannel::AnnounceClose() {
 }
 
 void ControlChannel::SendHeartbeat(bool is_last) {
-  if (ServiceRankOf(members_->node()) != members_->rank()) return;
+  if (!SpeaksForNode()) return;
   ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
   has_sent_last_ = is_last;
   SendToOtherNodes(message);
+}
+
+bool ControlChannel::SpeaksForNode() const {
+  for (const int rank : service_ranks_[static_cast<size_t>(members_->node())]) {
+    if (rank == members_->rank()) return true;
+    if (!peers_->IsLost(rank) && !failure_detector_->HasMissedHeartbeats(rank)) return false;
+  }
+  return false;
 }
 
 int ControlChannel::ServiceRankOf(int node) const {

@@ -107,8 +107,11 @@ class ControlChannel {
   // node silent. What this node was told is reported by the node that has found it.
   void SendIfSilent(int rank);
   void SendHeartbeatIfDue();
-  // Sends a heartbeat of this node if this rank is the node's first service rank that is not lost.
+  // Sends a heartbeat of this node if this rank speaks for it.
   void SendHeartbeat(bool is_last);
+  // Returns whether this rank is the first service rank of its node that runs. A node whose first
+  // rank is suspended is not silent.
+  bool SpeaksForNode() const;
 
   std::unique_ptr<Messenger> messenger_;
   const Membership* members_;

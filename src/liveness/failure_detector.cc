@@ -56,6 +56,10 @@ double FailureDetector::SilentFor(int rank) const {
   return std::max(0.0, static_cast<double>(now - std::max(theirs, running_since_.load())) * 1e-9);
 }
 
+bool FailureDetector::HasMissedHeartbeats(int rank) const {
+  return SilentFor(rank) > std::chrono::duration<double>(kMissedHeartbeats * interval_).count();
+}
+
 bool FailureDetector::IsSilent(int rank) const {
   return SilentFor(rank) > std::chrono::duration<double>(timeout_).count();
 }

@@ -39,6 +39,8 @@ class FailureDetector {
   // Returns the seconds since the rank's last heartbeat; 0 if this rank cannot tell, since it knows
   // no heartbeat or has missed its own.
   double SilentFor(int rank) const;
+  // Returns whether the rank has missed several heartbeats, as far as this rank can tell.
+  bool HasMissedHeartbeats(int rank) const;
   // Returns whether the rank has been silent for longer than peer_timeout.
   bool IsSilent(int rank) const;
   // Logs each rank that has been silent for warns_after(), once per silence for all ranks here.

@@ -68,6 +68,7 @@ struct Arguments {
   double seconds = 0;
   int processes = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   bool shrinks = true;
+  bool stops_at_first = false;
 };
 
 bool ReadArguments(int argc, char** argv, Arguments* arguments) {
@@ -81,6 +82,8 @@ bool ReadArguments(int argc, char** argv, Arguments* arguments) {
       arguments->processes = std::max(1, std::atoi(argv[++i]));
     } else if (word == "--no-shrinking") {
       arguments->shrinks = false;
+    } else if (word == "--stop-at-first") {
+      arguments->stops_at_first = true;
     } else if (equals == std::string::npos) {
       arguments->words.push_back(word);
     } else if (std::find(names.begin(), names.end(), word.substr(0, equals)) != names.end()) {
@@ -130,6 +133,7 @@ int RunSeeds(const Arguments& arguments) {
   sim::Runner runner(arguments.processes, kWallSeconds);
   for (uint64_t i = 0; i < count; ++i) {
     if (arguments.seconds > 0 && RealSeconds() - start > arguments.seconds) break;
+    if (arguments.stops_at_first && totals.bad > 0) break;
     const uint64_t seed = first + i;
     runner.Start(
         sim::Draw(seed, arguments.wishes), [&, seed](const Plan& plan, const Result& result) {

@@ -59,8 +59,8 @@ class Drawer {
     const int64_t staleness = Between(1, 3);
     plan_.staleness = plan_.mode == "staleness" ? Wish("staleness", staleness) : 0;
     plan_.on_loss = WishText("on_loss", OneOf({"fail", "continue"}));
-    plan_.timeout_ms = Wish("timeout_ms", OneOf({120000, 120000, 1800000}));
-    plan_.peer_timeout_ms = Wish("peer_timeout_ms", OneOf({30000, 30000, 5000}));
+    plan_.timeout_ms = Wish("timeout_ms", OneOf({20000, 20000, 120000}));
+    plan_.peer_timeout_ms = Wish("peer_timeout_ms", OneOf({10000, 2000, 2000, 1000}));
     plan_.after_error = WishText("after_error", OneOf({"leave", "leave", "close", "go_on"}));
     plan_.servers.clear();
     const int64_t servers = Wish("servers", OneIn(8) ? 1 : 0);
@@ -208,7 +208,7 @@ class Drawer {
       Step fault = Make(rank, "kill");
       const int64_t bits = Between(1, OneIn(3) ? 17 : 12);
       fault.numbers["points"] = Below(int64_t{1} << bits);
-      const int64_t ms = is_long ? plan_.peer_timeout_ms + Between(1000, 60000)
+      const int64_t ms = is_long ? plan_.peer_timeout_ms + Between(500, 3 * plan_.peer_timeout_ms)
                                  : Between(1, plan_.peer_timeout_ms / 3);
       if (kills > 0) {
         --kills;

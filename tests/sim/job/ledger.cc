@@ -187,14 +187,18 @@ void Ledger::AddEnded(size_t number, bool is_acknowledged) {
   AddRecord& add = adds_[number];
   add.is_over = true;
   add.is_acknowledged = is_acknowledged;
-  if (!is_acknowledged) return;
+  if (!is_acknowledged) {
+    failed_.insert(add.rank);
+    return;
+  }
   const TablePlan& plan = At(plan_.tables, add.table);
   for (int64_t element = 0; element < plan.count(); ++element) {
     if (Names(add, element / plan.columns)) {
       At(At(acknowledged_, add.table), element) += add.value * WeightOf(element);
     }
   }
-  if (plan_.mode != "staleness") return;
+  // A failed add may or may not have counted.
+  if (plan_.mode != "staleness" || failed_.count(add.rank) != 0) return;
   // A worker's add number j waits until every other worker has made at least j - s adds.
   for (int other = 0; other < plan_.ranks; ++other) {
     if (!plan_.IsWorker(other) || finished_.count(other) != 0 || !At(ends_, other).how.empty()) {
@@ -369,7 +373,10 @@ void Ledger::Aggregated(int rank, int collective, double sum) {
 
 void Ledger::FoundExcluded(int rank, int other) {
   const Quiet no_points;
-  if (suspended_.count(other) != 0 || died_.count(other) != 0) return;
+  // What is said about a rank whose part is over does no harm.
+  if (suspended_.count(other) != 0 || died_.count(other) != 0 || !At(ends_, other).how.empty()) {
+    return;
+  }
   Violation(StrCat("only silent ranks are excluded: the node of rank ", rank, " has excluded rank ",
                    other, ", which was neither suspended nor killed"));
 }
@@ -480,6 +487,12 @@ void Ledger::CheckSums() {
   }
 }
 
+bool Ledger::NamesSuspended(const std::string& text) const {
+  return std::any_of(suspended_.begin(), suspended_.end(), [&](const auto& suspended) {
+    return text.find("rank " + std::to_string(suspended.first)) != std::string::npos;
+  });
+}
+
 void Ledger::CheckEnd(int rank) {
   const End& end = At(ends_, rank);
   if (died_.count(rank) != 0 || end.how.empty()) return;
@@ -501,8 +514,13 @@ void Ledger::CheckEnd(int rank) {
         what));
   } else if (!was_suspended_long && plan_.Continues()) {
     Violation("the others continue: " + what);
+  } else if (plan_.after_error == "close" && end.code == Code::kMismatch) {
+    // A rank that closes after its error makes another call than those that have none yet.
   } else if (!was_suspended_long && end.code != Code::kPeerLost) {
     Violation("a loss is PeerLostError: " + what);
+  } else if (end.code == Code::kAborted) {
+    // A rank that did not wait when another one ended the session is told by its next call.
+    if (!NamesSuspended(end.text)) Violation("a silent rank is named: " + what);
   } else if (end.code != Code::kPeerLost && end.code != Code::kTimeout &&
              end.code != Code::kState) {
     Violation("a silent rank is a timeout: " + what);

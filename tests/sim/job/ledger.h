@@ -129,6 +129,7 @@ class Ledger {
   void CheckCollectives();
   void CheckSums();
   void CheckEnd(int rank);
+  bool NamesSuspended(const std::string& text) const;
   void Note(const std::string& text);
   std::string NameOf(const AddRecord& add) const;
 
@@ -143,6 +144,7 @@ class Ledger {
   std::map<std::pair<int, int>, std::vector<double>> at_end_;  // by rank and table
   std::vector<End> ends_;
   std::set<int> finished_, leaving_;
+  std::set<int> failed_;                                  // ranks with a failed add
   std::map<int, int64_t> died_;                           // when
   std::map<int, std::pair<int64_t, int64_t>> suspended_;  // when, until
   char* trace_ = nullptr;

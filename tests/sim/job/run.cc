@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "engine/scheduler.h"
 #include "job/ledger.h"
+#include "job/options.h"
 #include "job/rank.h"
 #include "memory/limits.h"
 #include "world/network.h"
@@ -28,7 +29,7 @@ using multiverso::StrCat;
 
 // The longest virtual time of a job. All limits of calls are shorter, so a job that is not over by
 // then waits for what never comes.
-constexpr int64_t kLongestJob = int64_t{4} * 3600 * 1000000000;
+constexpr int64_t kLongestJob = int64_t{3600} * 1000000000;
 
 Result* result_of_this_process = nullptr;
 constexpr size_t kAlternateStackBytes = 1 << 16;
@@ -109,7 +110,8 @@ Options OptionsOfWorld(const Plan& plan) {
 }  // namespace
 
 void RunJob(const Plan& plan, Result* result) {
-  // Fills a variable of the thread, which all ranks share.
+  // What the library does once in a process it has done now, also for a plan that was not drawn here.
+  (void)IsSupported(plan);
   (void)multiverso::CheckFitsInMemory(int64_t{1} << 24);
   setenv("MULTIVERSO_RANKS_PER_NODE", std::to_string(plan.per_node).c_str(), 1);
   setenv("MULTIVERSO_LOG", "off", 0);
