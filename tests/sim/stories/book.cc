@@ -52,16 +52,8 @@ void Book::BeginJob(int job) {
 }
 
 void Book::EndJob() {
-  // From now on, the job's checkpoints contain what they do.
-  for (auto* cuts : {&saves_, &publications_}) {
-    for (auto& [step, cut] : *cuts) {
-      if (cut.job != job_) continue;
-      cut.base = ContentOf(cut);
-      cut.entered.clear();
-      cut.generation = 0;
-    }
-  }
-  own_.clear();
+  // What a rank knew about its save in the background has ended with it.
+  in_background_.clear();
 }
 
 Book::Own& Book::OwnOf(int rank) {
@@ -98,19 +90,17 @@ void Book::AddEnded(int rank, bool is_acknowledged) {
   }
 }
 
-void Book::EnterCut(Cut* cut, int rank) {
-  if (cut->entered.empty()) {
-    cut->job = job_;
-    cut->base = bases_[static_cast<size_t>(loads_[rank])];
-    cut->generation = generation_ + loads_[rank];
-  }
-  cut->entered[rank] = OwnOf(rank).sums;
+void Book::EnterCut(Cut* cut) {
+  // A rank that joined an elastic session after the call was over takes no part in it.
+  if (!cut->results.empty() || !cut->began.empty()) return;
+  cut->job = job_;
+  cut->content = Content();
 }
 
 void Book::SaveBegan(int rank, int64_t step, int64_t keep, bool is_background) {
   const Quiet quiet;
   Cut& cut = saves_[step];
-  EnterCut(&cut, rank);
+  EnterCut(&cut);
   cut.keep = keep;
   cut.is_background = is_background;
 }
@@ -137,9 +127,14 @@ void Book::BackgroundEnded(int rank, const Status& status) {
   in_background_.erase(found);
 }
 
-void Book::PublishBegan(int rank, int64_t step) {
+void Book::PublishBegan(int64_t step) {
   const Quiet quiet;
-  EnterCut(&publications_[step], rank);
+  EnterCut(&publications_[step]);
+}
+
+void Book::PublishEnded(int rank, int64_t step, const Status& status) {
+  const Quiet quiet;
+  publications_[step].results[rank] = status;
 }
 
 int64_t Book::LastAcknowledged() const {
@@ -150,13 +145,13 @@ int64_t Book::LastAcknowledged() const {
   return last;
 }
 
-RowSums Book::ContentOf(const Cut& cut) const {
-  RowSums content = cut.base;
-  for (const auto& [rank, sums] : cut.entered) Sum(&content, sums);
-  if (cut.job != job_) return content;
-  // Ranks that died before the call take no part in it, but what they added stays.
+RowSums Book::Content() const {
+  uint64_t load = 0;
+  for (const auto& [rank, loads] : loads_) load = std::max(load, loads);
+  RowSums content = bases_[static_cast<size_t>(load)];
+  // Ranks that died take no part in later calls, but what they added stays.
   for (const auto& [rank, own] : own_) {
-    if (cut.entered.count(rank) != 0 || own.generation != cut.generation) continue;
+    if (own.generation != generation_ + load) continue;
     Sum(&content, own.sums);
     for (const int64_t row : own.is_open ? own.rows : std::vector<int64_t>()) {
       content.doubtful[static_cast<size_t>(own.table)][static_cast<size_t>(row)].push_back(
@@ -180,10 +175,7 @@ void Book::Loaded(int rank, int64_t step) {
   }
   const uint64_t load = ++loads_[rank];
   if (bases_.size() <= load) {
-    bases_.push_back(step < 0 ? bases_.back() : ContentOf(saves_[step]));
-    if (step < 0) {
-      for (const auto& [other, own] : own_) Sum(&bases_.back(), own.sums);
-    }
+    bases_.push_back(step < 0 ? Content() : saves_[step].content);
   }
   Own& own = OwnOf(rank);
   own.sums = Empty();
@@ -223,19 +215,35 @@ void Book::Check(const std::string& who, const RowSums& content, int table, cons
 void Book::CheckTable(const std::string& who, int table, const double* values,
                       int64_t first_element, int64_t count) {
   const Quiet quiet;
-  uint64_t load = 0;
-  for (const auto& [rank, loads] : loads_) load = std::max(load, loads);
-  Cut now;
-  now.job = job_;
-  now.generation = generation_ + load;
-  now.base = bases_[static_cast<size_t>(load)];
-  Check(who, ContentOf(now), table, values, first_element, count);
+  Check(who, Content(), table, values, first_element, count);
+}
+
+void Book::CheckBetween(const std::string& who, const RowSums& before, int table,
+                        const std::vector<double>& values) {
+  const Quiet quiet;
+  const RowSums after = Content();
+  const int64_t columns = ColumnsOf(table);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto row = i / static_cast<size_t>(columns);
+    const auto weight = static_cast<double>(WeightOf(static_cast<int64_t>(i)));
+    int64_t most = after.acknowledged[static_cast<size_t>(table)][row];
+    for (const int64_t value : after.doubtful[static_cast<size_t>(table)][row]) most += value;
+    const int64_t least = before.acknowledged[static_cast<size_t>(table)][row];
+    if (values[i] >= weight * static_cast<double>(least) &&
+        values[i] <= weight * static_cast<double>(most)) {
+      continue;
+    }
+    Violation(who + ": element " + Number(static_cast<int64_t>(i)) + " of table " + Number(table) +
+              " is " + std::to_string(values[i]) + " times " + Number(static_cast<int64_t>(weight)) +
+              ", acknowledged " + Number(least) + ", issued " + Number(most));
+    return;
+  }
 }
 
 void Book::CheckSaved(const std::string& who, int64_t step, int table, const double* values,
                       int64_t first_element, int64_t count) {
   const Quiet quiet;
-  Check(who, ContentOf(saves_[step]), table, values, first_element, count);
+  Check(who, saves_[step].content, table, values, first_element, count);
 }
 
 void Book::CheckPublished(const std::string& who, int64_t step, int table, const double* values,
@@ -246,7 +254,7 @@ void Book::CheckPublished(const std::string& who, int64_t step, int table, const
     Violation(who + ": publication of step " + Number(step) + ", which no rank has made");
     return;
   }
-  Check(who, ContentOf(found->second), table, values, 0, count);
+  Check(who, found->second.content, table, values, 0, count);
 }
 
 void Book::Called(int rank, const std::string& call, const Status& status) {

@@ -26,11 +26,10 @@ struct RowSums {
 // A save or a publication.
 struct Cut {
   int job = 0;
-  uint64_t generation = 0;
   bool is_background = false;
   int64_t keep = 0;
-  RowSums base;
-  std::map<int, RowSums> entered;            // by rank: its adds until it made the call
+  // What the tables contain when the last rank that takes part makes the call.
+  RowSums content;
   std::map<int, multiverso::Status> results;  // by rank; of a background save, those of its end
   std::map<int, multiverso::Status> began;    // the results of the calls of a background save
   bool is_acknowledged = false;
@@ -57,13 +56,19 @@ class Book {
   void SaveEnded(int rank, int64_t step, const multiverso::Status& status);
   // Notes the result of the save in the background of that rank, if it has one.
   void BackgroundEnded(int rank, const multiverso::Status& status);
-  void PublishBegan(int rank, int64_t step);
+  void PublishBegan(int64_t step);
+  void PublishEnded(int rank, int64_t step, const multiverso::Status& status);
 
   // Notes that a load has returned that step, or -1, and checks that it is a permitted one.
   void Loaded(int rank, int64_t step);
   // Checks what a rank reads when no rank adds.
   void CheckTable(const std::string& who, int table, const double* values, int64_t first_element,
                   int64_t count);
+  // Returns what the tables contain if no rank is in the middle of an add.
+  RowSums Content() const;
+  // Checks what a rank reads while others add: at least what had been acknowledged before.
+  void CheckBetween(const std::string& who, const RowSums& before, int table,
+                    const std::vector<double>& values);
   void CheckSaved(const std::string& who, int64_t step, int table, const double* values,
                   int64_t first_element, int64_t count);
   // Checks what a reader sees of a publication.
@@ -96,9 +101,7 @@ class Book {
 
   RowSums Empty() const;
   static void Sum(RowSums* to, const RowSums& from);
-  // Returns what was there at the cut.
-  RowSums ContentOf(const Cut& cut) const;
-  void EnterCut(Cut* cut, int rank);
+  void EnterCut(Cut* cut);
   void Check(const std::string& who, const RowSums& content, int table, const double* values,
              int64_t first_element, int64_t count);
   Own& OwnOf(int rank);

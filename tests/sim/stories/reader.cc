@@ -43,10 +43,7 @@ bool CheckVersion(StoryJob* job, JobReader* reader, const std::string& who, uint
 void RunReader(StoryJob* job, int number) {
   const std::string who = StrCat("reader ", number);
   std::unique_ptr<JobReader> reader;
-  const auto is_over = [&] {
-    return std::all_of(job->ends.begin(), job->ends.end(),
-                       [](const std::string& end) { return !end.empty(); });
-  };
+  const auto is_over = [&] { return job->HaveEnded(job->workers()); };
   while (reader == nullptr) {
     SleepUntil(Now() + kMillisecond + static_cast<int64_t>(Random() % (20 * kMillisecond)));
     if (is_over()) return;

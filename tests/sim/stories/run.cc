@@ -36,6 +36,7 @@ class StoryRun {
   void AwaitEnd();
   int64_t LimitOfNotice() const;
   void CheckEnds();
+  int64_t NumberOf(const std::string& end) const;
   void CheckDisk();
   void CheckSaved(const std::string& path, int64_t step);
   void OnDeath(int process);
@@ -57,8 +58,8 @@ class StoryRun {
 void StoryRun::OnDeath(int process) {
   if (job_ == nullptr) return;
   const int rank = process - job_->first_process;
-  if (rank < 0 || rank >= job_->ranks()) return;
-  job_->network->Die(rank);
+  if (rank < 0 || rank >= job_->workers()) return;
+  if (rank < job_->ranks()) job_->network->Die(rank);
   if (!job_->ends[static_cast<size_t>(rank)].empty()) return;
   book_.Note(StrCat("rank ", rank, " dies"));
   job_->ends[static_cast<size_t>(rank)] = "died";
@@ -82,7 +83,7 @@ void StoryRun::AtDiskChange(const Step& fault) {
     ranks = {CurrentRank() - job_->first_process};
   } else {
     const auto node = fault.numbers.find("node");
-    for (int rank = 0; rank < job_->ranks(); ++rank) {
+    for (int rank = 0; rank < job_->workers(); ++rank) {
       if (node != fault.numbers.end() &&
           rank / job_->per_node() != node->second % ((job_->ranks() - 1) / job_->per_node() + 1)) {
         continue;
@@ -119,12 +120,8 @@ void StoryRun::SetDiskFaults() {
 }
 
 void StoryRun::AwaitEnd() {
-  const auto is_over = [&] {
-    return std::all_of(job_->ends.begin(), job_->ends.end(),
-                       [](const std::string& end) { return !end.empty(); });
-  };
-  ended_at_.assign(static_cast<size_t>(job_->ranks()), -1);
-  while (!is_over()) {
+  ended_at_.assign(job_->ends.size(), -1);
+  while (!job_->HaveEnded(job_->workers())) {
     SleepUntil(Now() + 20 * kMillisecond);
     for (size_t rank = 0; rank < ended_at_.size(); ++rank) {
       if (ended_at_[rank] < 0 && !job_->ends[rank].empty()) ended_at_[rank] = Now();
@@ -145,10 +142,11 @@ void StoryRun::RunJob() {
   job_->disk = &disk_;
   job_->hub = std::make_shared<Hub>(ranks);
   job_->network = std::make_shared<Network>(ranks);
-  job_->ends.resize(static_cast<size_t>(ranks));
-  job_->end_status.resize(static_cast<size_t>(ranks));
+  const int workers = job_->workers();
+  job_->ends.resize(static_cast<size_t>(workers));
+  job_->end_status.resize(static_cast<size_t>(workers));
   job_->first_process = next_process_;
-  next_process_ += ranks + std::max(readers, 0);
+  next_process_ += workers + std::max(readers, 0);
   if (job_->Has("flip")) {
     const std::string path = disk_.FlipABit(kStoryFolder);
     job_->is_flipped = !path.empty();
@@ -156,11 +154,11 @@ void StoryRun::RunJob() {
   }
   SetDiskFaults();
   StoryJob* const job = job_.get();
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < workers; ++rank) {
     Spawn(job->first_process + rank, [job, rank] { StoryRank(job, rank).Run(); });
   }
   for (int reader = 0; reader < readers; ++reader) {
-    Spawn(job->first_process + ranks + reader, [job, reader] { RunReader(job, reader); });
+    Spawn(job->first_process + workers + reader, [job, reader] { RunReader(job, reader); });
   }
   AwaitEnd();
   // Readers notice the end by themselves, and may read what was published last.
@@ -194,9 +192,10 @@ int64_t StoryRun::LimitOfNotice() const {
 }
 
 void StoryRun::CheckEnds() {
-  const bool continues = job_->options.Get("continues") != 0;
+  const bool is_elastic = job_->options.Get("elastic") != 0;
+  const bool continues = is_elastic || job_->options.Get("continues") != 0;
   std::set<int> dead;
-  for (int rank = 0; rank < job_->ranks(); ++rank) {
+  for (int rank = 0; rank < job_->workers(); ++rank) {
     const auto index = static_cast<size_t>(rank);
     const std::string& end = job_->ends[index];
     const Status& status = job_->end_status[index];
@@ -218,7 +217,16 @@ void StoryRun::CheckEnds() {
       book_.Violation("notice: late, " + what);
     }
   }
-  if (dead.empty() || continues) book_.CheckOneOutcome(dead);
+  // Workers of an elastic session leave calls out, or repeat those that were over.
+  if (!is_elastic && (dead.empty() || continues)) book_.CheckOneOutcome(dead);
+  const bool all_told = job_->told + static_cast<int>(NumberOf("did not join")) == job_->workers();
+  if (job_->last_ones > 1 || (all_told && job_->last_ones == 0)) {
+    book_.Violation(StrCat("last: ", job_->last_ones, " workers were the last to leave"));
+  }
+}
+
+int64_t StoryRun::NumberOf(const std::string& end) const {
+  return std::count(job_->ends.begin(), job_->ends.end(), end);
 }
 
 void StoryRun::CheckDisk() {

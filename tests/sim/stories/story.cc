@@ -42,7 +42,55 @@ class Drawing {
     return step;
   }
 
+  // Workers of an elastic session, of which some join, leave when told, and are killed.
+  void DrawElasticJob(Story* story) {
+    ranks_ = Wish("ranks", 1 + Below(3));
+    mode_ = 0;
+    const int64_t joiners = 1 + Below(4);
+    Step begin = Of("job", {{"elastic", 1}, {"ranks", ranks_}, {"per_node", ranks_}});
+    begin.numbers["joiners"] = joiners;
+    story->steps.push_back(begin);
+    const auto worker = [&] { return static_cast<int>(Below(ranks_ + joiners)); };
+    for (int64_t joiner = 0; joiner < joiners; ++joiner) {
+      Step join = Of("join", {{"after_us", Below(int64_t{1} << (4 + Below(12)))}});
+      join.rank = static_cast<int>(ranks_ + joiner);
+      story->steps.push_back(join);
+    }
+    const size_t first = story->steps.size();
+    const int64_t calls = Wish("calls", 2 + Below(8));
+    for (int64_t call = 0; call < calls; ++call) {
+      for (int64_t adds = Below(6); adds > 0; --adds) {
+        Step add = DrawAdd();
+        add.rank = worker();
+        story->steps.push_back(add);
+      }
+      if (Below(3) == 0) {
+        story->steps.push_back(Of("save", {{"step", ++step_}, {"keep", Below(3)}}));
+      } else if (Below(2) == 0) {
+        story->steps.push_back(Of("barrier"));
+      }
+    }
+    const auto at = [&] {
+      const auto places = static_cast<int64_t>(story->steps.size() - first) + 1;
+      return story->steps.begin() + static_cast<ptrdiff_t>(first) + Below(places);
+    };
+    const int64_t last_step = ++step_;
+    const bool all_are_told = Below(2) == 0;
+    for (int number = 0; number < ranks_ + joiners; ++number) {
+      Step told = Of("told", {{"step", last_step}});
+      told.rank = number;
+      if (all_are_told || Below(3) == 0) story->steps.insert(at(), told);
+    }
+    for (int64_t faults = Wish("faults", Below(3)); faults > 0; --faults) {
+      Step fault = Of("kill", {{"points", Below(int64_t{1} << (1 + Below(14)))}});
+      if (Below(3) == 0) fault = Of("suspend", {{"points", Below(1 << 12)}, {"ms", Below(3000)}});
+      fault.rank = worker();
+      story->steps.insert(at(), fault);
+    }
+  }
+
   void DrawJob(int64_t job, Story* story) {
+    if (Wish("elastic", Below(5) == 0 ? 1 : 0) != 0) return DrawElasticJob(story);
     const int64_t nodes = Wish("nodes", Below(2) == 0 ? 1 : 1 + Below(2));
     const int64_t per_node = Wish("per_node", 1 + Below(3));
     ranks_ = nodes * per_node;

@@ -15,6 +15,11 @@ bool StoryJob::Has(const std::string& call) const {
   return std::any_of(steps.begin(), steps.end(), [&](const Step& step) { return step.call == call; });
 }
 
+bool StoryJob::HaveEnded(int count) const {
+  return std::all_of(ends.begin(), ends.begin() + count,
+                     [](const std::string& end) { return !end.empty(); });
+}
+
 SessionOptions StoryOptions(const StoryJob& job, int node) {
   SessionOptions options;
   options.mode.mode = static_cast<Mode>(job.options.Get("mode"));
@@ -54,6 +59,7 @@ Status StoryRank::Run(Table* table, Request request) {
 }
 
 void StoryRank::Run() {
+  if (job_->options.Get("elastic") != 0) return RunElastic();
   if (!Open() || !CreateTables()) return;
   for (const Step& step : job_->steps) {
     if (!step.IsFor(rank_)) continue;
@@ -68,6 +74,7 @@ void StoryRank::Run() {
   job_->ends[static_cast<size_t>(rank_)] = "close";
   job_->end_status[static_cast<size_t>(rank_)] = status;
   session_.reset();
+  CheckHoldings();
 }
 
 bool StoryRank::Open() {
@@ -103,7 +110,9 @@ bool StoryRank::Goes(const std::string& call, const Status& status) {
   job_->book->Called(rank_, call, status);
   if (status.ok()) return true;
   // A session that continues goes on without the lost rank.
-  if (status.code() == Code::kPeerLost && job_->options.Get("continues") != 0) return true;
+  const bool continues =
+      job_->options.Get("continues") != 0 || job_->options.Get("elastic") != 0;
+  if (status.code() == Code::kPeerLost && continues) return true;
   const bool is_io = status.code() == Code::kCheckpointIo;
   const bool is_corrupt = status.code() == Code::kCheckpointCorrupt;
   if (is_io && status.file() == nullptr) {
@@ -212,28 +221,44 @@ bool StoryRank::Load(const Step& step) {
 
 bool StoryRank::Publish(const Step& step) {
   if (job_->options.Get("readers") < 0) return true;
-  job_->book->PublishBegan(rank_, step.Get("step"));
-  return Goes(step.Text(), session_->Publish(step.Get("step")).status());
+  job_->book->PublishBegan(step.Get("step"));
+  const Status status = session_->Publish(step.Get("step")).status();
+  job_->book->PublishEnded(rank_, step.Get("step"), status);
+  return Goes(step.Text(), status);
+}
+
+Status StoryRank::Read(int table, std::vector<double>* values) {
+  const int64_t count = table == 0 ? StoryRows(*job_, 0) * kMatrixColumns : kArrayElements;
+  values->resize(static_cast<size_t>(count));
+  if (table == 0) return Run(tables_[0], Request::Get(values->data()));
+  std::vector<float> narrow(static_cast<size_t>(count));
+  const Status status = Run(tables_[1], Request::Get(narrow.data()));
+  std::copy(narrow.begin(), narrow.end(), values->begin());
+  return status;
 }
 
 bool StoryRank::CheckTables(const std::string& when) {
   // Nobody adds before all have looked.
   for (int table = 0; table < kStoryTables; ++table) {
-    const int64_t count =
-        table == 0 ? StoryRows(*job_, 0) * kMatrixColumns : kArrayElements;
-    std::vector<double> wide(static_cast<size_t>(count));
-    std::vector<float> narrow(static_cast<size_t>(count));
-    const Request request = Request::Get(table == 0 ? static_cast<void*>(wide.data())
-                                                    : static_cast<void*>(narrow.data()));
-    const Status status = Run(tables_[static_cast<size_t>(table)], request);
+    std::vector<double> values;
+    const Status status = Read(table, &values);
     if (!status.ok()) {
       Leave("get", status);
       return false;
     }
-    if (table == 1) std::copy(narrow.begin(), narrow.end(), wide.begin());
-    job_->book->CheckTable(StrCat("get: rank ", rank_, " ", when), table, wide.data(), 0, count);
+    job_->book->CheckTable(StrCat("get: rank ", rank_, " ", when), table, values.data(), 0,
+                           static_cast<int64_t>(values.size()));
   }
   return Goes("barrier", session_->Barrier());
+}
+
+void StoryRank::CheckHoldings() {
+  tables_.clear();
+  const Holdings held = HeldBy(CurrentRank());
+  if (held.descriptors == 0 && held.mappings == 0 && held.threads == 0) return;
+  job_->book->Violation(StrCat("left: after the session, worker ", rank_, " has ", held.descriptors,
+                               " descriptors, ", held.mappings, " mappings and ", held.threads,
+                               " threads"));
 }
 
 }  // namespace sim

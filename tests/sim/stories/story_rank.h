@@ -30,11 +30,16 @@ struct StoryJob {
   std::vector<std::string> ends;
   std::vector<multiverso::Status> end_status;
   bool has_saved = false;
+  int told = 0;       // workers of an elastic session that left when they were told
+  int last_ones = 0;  // those of them that were the last
   int opened = 0;
 
   int ranks() const { return static_cast<int>(options.Get("ranks", 1)); }
+  int workers() const { return ranks() + static_cast<int>(options.Get("joiners")); }
   int per_node() const { return static_cast<int>(options.Get("per_node", 1)); }
   bool Has(const std::string& call) const;
+  // Returns whether the first `count` workers have ended.
+  bool HaveEnded(int count) const;
   // Returns whether the calls of the job may fail because of a rank or of the power.
   bool HasLosses() const { return Has("kill") || Has("power") || Has("killer"); }
 };
@@ -66,6 +71,16 @@ class StoryRank {
   // and after a failure of the disk or of a file if the disk can fail.
   bool Goes(const std::string& call, const multiverso::Status& status);
   bool CheckTables(const std::string& when);
+  // Checks that nothing remains open or mapped in this process after the session.
+  void CheckHoldings();
+  multiverso::Status Read(int table, std::vector<double>* values);
+
+  // ---- Of a worker of an elastic session.
+  void RunElastic();
+  bool Join();
+  void LeaveAsTold(const Step& step);
+  void EndElastic(const std::string& how);
+  bool CheckBounds();
   void Leave(const std::string& where, const multiverso::Status& status);
   multiverso::Status Run(multiverso::Table* table, multiverso::Request request);
 
