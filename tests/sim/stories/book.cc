@@ -54,12 +54,13 @@ void Book::BeginJob(int job) {
 void Book::EndJob() {
   // What a rank knew about its save in the background has ended with it.
   in_background_.clear();
+  open_cut_ = nullptr;
 }
 
 Book::Own& Book::OwnOf(int rank) {
   Own& own = own_[rank];
   if (own.sums.acknowledged.empty()) {
-    own.sums = Empty();
+    own.sums = own.in_doubt = Empty();
     own.generation = generation_;
   }
   return own;
@@ -72,8 +73,10 @@ void Book::AddBegan(int rank, int table, const std::vector<int64_t>& rows, int64
   own.table = table;
   own.rows = rows;
   own.value = value;
-  if (!rows.empty()) return;
-  for (int64_t row = 0; row < rows_[static_cast<size_t>(table)]; ++row) own.rows.push_back(row);
+  for (int64_t row = 0; rows.empty() && row < rows_[static_cast<size_t>(table)]; ++row) {
+    own.rows.push_back(row);
+  }
+  Refresh();
 }
 
 void Book::AddEnded(int rank, bool is_acknowledged) {
@@ -87,14 +90,28 @@ void Book::AddEnded(int rank, bool is_acknowledged) {
     } else {
       own.sums.doubtful[table][static_cast<size_t>(row)].push_back(own.value);
     }
+    own.in_doubt.doubtful[table][static_cast<size_t>(row)].push_back(own.value);
   }
+  Refresh();
 }
 
 void Book::EnterCut(Cut* cut) {
   // A rank that joined an elastic session after the call was over takes no part in it.
   if (!cut->results.empty() || !cut->began.empty()) return;
   cut->job = job_;
-  cut->content = Content();
+  cut->content = Content(cut);
+  open_cut_ = cut;
+}
+
+void Book::Refresh() {
+  // A rank that has not made the call yet, and ends before it, adds to what is saved.
+  if (open_cut_ != nullptr) EnterCut(open_cut_);
+}
+
+void Book::Joined(int rank) {
+  const Quiet quiet;
+  // The call may be over, though no rank has returned from it.
+  if (open_cut_ != nullptr && open_cut_->results.empty()) open_cut_->joined.insert(rank);
 }
 
 void Book::SaveBegan(int rank, int64_t step, int64_t keep, bool is_background) {
@@ -145,14 +162,14 @@ int64_t Book::LastAcknowledged() const {
   return last;
 }
 
-RowSums Book::Content() const {
+RowSums Book::Content(const Cut* cut) const {
   uint64_t load = 0;
   for (const auto& [rank, loads] : loads_) load = std::max(load, loads);
   RowSums content = bases_[static_cast<size_t>(load)];
   // Ranks that died take no part in later calls, but what they added stays.
   for (const auto& [rank, own] : own_) {
     if (own.generation != generation_ + load) continue;
-    Sum(&content, own.sums);
+    Sum(&content, cut != nullptr && cut->joined.count(rank) != 0 ? own.in_doubt : own.sums);
     for (const int64_t row : own.is_open ? own.rows : std::vector<int64_t>()) {
       content.doubtful[static_cast<size_t>(own.table)][static_cast<size_t>(row)].push_back(
           own.value);
@@ -173,12 +190,13 @@ void Book::Loaded(int rank, int64_t step) {
               ", which no save has");
     return;
   }
-  const uint64_t load = ++loads_[rank];
+  const uint64_t load = loads_[rank] + 1;
   if (bases_.size() <= load) {
     bases_.push_back(step < 0 ? Content() : saves_[step].content);
   }
+  loads_[rank] = load;
   Own& own = OwnOf(rank);
-  own.sums = Empty();
+  own.sums = own.in_doubt = Empty();
   own.generation = generation_ + load;
 }
 

@@ -30,6 +30,7 @@ struct Cut {
   int64_t keep = 0;
   // What the tables contain when the last rank that takes part makes the call.
   RowSums content;
+  std::set<int> joined;  // ranks that may have joined after the call was over
   std::map<int, multiverso::Status> results;  // by rank; of a background save, those of its end
   std::map<int, multiverso::Status> began;    // the results of the calls of a background save
   bool is_acknowledged = false;
@@ -65,7 +66,7 @@ class Book {
   void CheckTable(const std::string& who, int table, const double* values, int64_t first_element,
                   int64_t count);
   // Returns what the tables contain if no rank is in the middle of an add.
-  RowSums Content() const;
+  RowSums Content(const Cut* cut = nullptr) const;
   // Checks what a rank reads while others add: at least what had been acknowledged before.
   void CheckBetween(const std::string& who, const RowSums& before, int table,
                     const std::vector<double>& values);
@@ -78,6 +79,9 @@ class Book {
   const std::map<int64_t, Cut>& saves() const { return saves_; }
   // Returns the step of the last save that any rank knows to be complete, or -1.
   int64_t LastAcknowledged() const;
+
+  // A rank has joined an elastic session.
+  void Joined(int rank);
 
   // ---- Results of collective calls that all ranks make in the same order.
   void Called(int rank, const std::string& call, const multiverso::Status& status);
@@ -92,6 +96,7 @@ class Book {
  private:
   struct Own {  // the adds of a rank since the tables were last set
     RowSums sums;
+    RowSums in_doubt;  // the same adds, each of which may be missing
     uint64_t generation = 0;
     bool is_open = false;  // an add has begun and not returned
     int table = 0;
@@ -102,6 +107,7 @@ class Book {
   RowSums Empty() const;
   static void Sum(RowSums* to, const RowSums& from);
   void EnterCut(Cut* cut);
+  void Refresh();
   void Check(const std::string& who, const RowSums& content, int table, const double* values,
              int64_t first_element, int64_t count);
   Own& OwnOf(int rank);
@@ -115,6 +121,7 @@ class Book {
   std::map<int, Own> own_;
   std::map<int64_t, Cut> saves_;
   std::map<int64_t, Cut> publications_;
+  Cut* open_cut_ = nullptr;  // the last, which is open until a rank has its result
   std::map<int, int64_t> in_background_;  // the step of each rank's save in the background
   std::map<int, std::vector<std::pair<std::string, multiverso::Status>>> calls_;
   std::vector<std::string> violations_;

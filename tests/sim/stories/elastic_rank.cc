@@ -36,6 +36,7 @@ bool StoryRank::Join() {
     auto joined = JoinSession(StoryOptions(*job_, 0), kStoryName);
     if (joined.ok()) {
       session_ = std::move(joined.value());
+      job_->book->Joined(rank_);
       job_->book->Note(StrCat("worker ", rank_, " joins as rank ", session_->members().rank()));
       return true;
     }
