@@ -110,8 +110,10 @@ void Book::Refresh() {
 
 void Book::Joined(int rank) {
   const Quiet quiet;
-  // The call may be over, though no rank has returned from it.
-  if (open_cut_ != nullptr && open_cut_->results.empty()) open_cut_->joined.insert(rank);
+  // A call may be over, though no rank has returned from it.
+  for (auto& [step, cut] : saves_) {
+    if (cut.job == job_ && cut.results.empty()) cut.joined.insert(rank);
+  }
 }
 
 void Book::SaveBegan(int rank, int64_t step, int64_t keep, bool is_background) {
@@ -131,7 +133,8 @@ void Book::SaveEnded(int rank, int64_t step, const Status& status) {
     return;
   }
   cut.results[rank] = status;
-  cut.is_acknowledged = cut.is_acknowledged || status.ok();
+  // A rank that joined after all that took part had died only knows that the call is over.
+  if (status.ok() && cut.joined.count(rank) == 0) cut.is_acknowledged = true;
 }
 
 void Book::BackgroundEnded(int rank, const Status& status) {
@@ -221,7 +224,8 @@ void Book::Check(const std::string& who, const RowSums& content, int table, cons
     if (fits) continue;
     char text[200];
     std::snprintf(text, sizeof(text),
-                  "%s: element %" PRId64 " of table %d is %.17g, expected %.17g, with %zu adds in "
+                  "%s: element %" PRId64
+                  " of table %d is %.17g, expected %.17g, with %zu adds in "
                   "doubt",
                   who.c_str(), element, table, values[i], weight * static_cast<double>(sum),
                   doubtful.size());
@@ -252,8 +256,9 @@ void Book::CheckBetween(const std::string& who, const RowSums& before, int table
       continue;
     }
     Violation(who + ": element " + Number(static_cast<int64_t>(i)) + " of table " + Number(table) +
-              " is " + std::to_string(values[i]) + " times " + Number(static_cast<int64_t>(weight)) +
-              ", acknowledged " + Number(least) + ", issued " + Number(most));
+              " is " + std::to_string(values[i]) + " times " +
+              Number(static_cast<int64_t>(weight)) + ", acknowledged " + Number(least) +
+              ", issued " + Number(most));
     return;
   }
 }

@@ -30,7 +30,7 @@ struct Cut {
   int64_t keep = 0;
   // What the tables contain when the last rank that takes part makes the call.
   RowSums content;
-  std::set<int> joined;  // ranks that may have joined after the call was over
+  std::set<int> joined;                       // ranks that may have joined after the call was over
   std::map<int, multiverso::Status> results;  // by rank; of a background save, those of its end
   std::map<int, multiverso::Status> began;    // the results of the calls of a background save
   bool is_acknowledged = false;
@@ -115,13 +115,13 @@ class Book {
   const std::vector<int64_t> rows_;  // of each table
   int job_ = -1;
   RowSums base_;
-  uint64_t generation_ = 0;           // of base_
-  std::map<int, uint64_t> loads_;     // how many loads a rank has made in this job
-  std::vector<RowSums> bases_;        // after each load of this job
+  uint64_t generation_ = 0;        // of base_
+  std::map<int, uint64_t> loads_;  // how many loads a rank has made in this job
+  std::vector<RowSums> bases_;     // after each load of this job
   std::map<int, Own> own_;
   std::map<int64_t, Cut> saves_;
   std::map<int64_t, Cut> publications_;
-  Cut* open_cut_ = nullptr;  // the last, which is open until a rank has its result
+  Cut* open_cut_ = nullptr;               // the last, which is open until a rank has its result
   std::map<int, int64_t> in_background_;  // the step of each rank's save in the background
   std::map<int, std::vector<std::pair<std::string, multiverso::Status>>> calls_;
   std::vector<std::string> violations_;

@@ -17,7 +17,9 @@ using namespace multiverso;
 void StoryRank::RunElastic() {
   const bool joins = rank_ >= job_->ranks();
   if (!(joins ? Join() : Open()) || !CreateTables()) return;
-  const auto after_told = [&](const Step& step) { return step.call == "told" && step.IsFor(rank_); };
+  const auto after_told = [&](const Step& step) {
+    return step.call == "told" && step.IsFor(rank_);
+  };
   for (const Step& step : job_->steps) {
     if (after_told(step)) return LeaveAsTold(step);
     if (!step.IsFor(rank_)) continue;

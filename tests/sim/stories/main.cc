@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -70,7 +71,9 @@ Report RunInChild(const Story& story, bool with_trace) {
 }
 
 // Returns what violations of one fault have in common: the words before the first colon.
-std::string KindOf(const std::string& violation) { return violation.substr(0, violation.find(':')); }
+std::string KindOf(const std::string& violation) {
+  return violation.substr(0, violation.find(':'));
+}
 
 // Removes steps, and whole jobs, as long as the story fails in the same way.
 Story Shrunk(Story story, const std::string& kind, int attempts) {
@@ -97,6 +100,24 @@ Story Shrunk(Story story, const std::string& kind, int attempts) {
   return story;
 }
 
+// Runs the story in a file. Returns an exit code.
+int RunFile(const std::string& path, bool is_verbose) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  Story story;
+  std::string error;
+  if (!ParseStory(text.str(), &story, &error)) {
+    std::printf("%s: %s\n", path.c_str(), error.c_str());
+    return 2;
+  }
+  const Report report = RunInChild(story, true);
+  const bool failed = !report.violation.empty();
+  std::printf("%s%s: %s\n", is_verbose || failed ? report.text.c_str() : "", path.c_str(),
+              failed ? "VIOLATION" : "ok");
+  return failed ? 1 : 0;
+}
+
 }  // namespace
 
 int StoriesMain(int argc, char** argv) {
@@ -114,20 +135,12 @@ int StoriesMain(int argc, char** argv) {
     }
   }
   const bool is_verbose = wishes.count("verbose") != 0;
-  if (places.size() == 1 && places[0].find_first_not_of("0123456789") != std::string::npos) {
-    std::ifstream file(places[0]);
-    std::stringstream text;
-    text << file.rdbuf();
-    Story story;
-    std::string error;
-    if (!ParseStory(text.str(), &story, &error)) {
-      std::printf("%s: %s\n", places[0].c_str(), error.c_str());
-      return 2;
-    }
-    const Report report = RunInChild(story, true);
-    std::printf("%s%s: %s\n", is_verbose || !report.violation.empty() ? report.text.c_str() : "",
-                places[0].c_str(), report.violation.empty() ? "ok" : "VIOLATION");
-    return report.violation.empty() ? 0 : 1;
+  const bool are_files =
+      !places.empty() && places[0].find_first_not_of("0123456789") != std::string::npos;
+  if (are_files) {
+    int result = 0;
+    for (const std::string& place : places) result = std::max(result, RunFile(place, is_verbose));
+    return result;
   }
   const uint64_t first = places.empty() ? 1 : std::strtoull(places[0].c_str(), nullptr, 10);
   const uint64_t count = places.size() < 2 ? 1 : std::strtoull(places[1].c_str(), nullptr, 10);
@@ -140,7 +153,8 @@ int StoriesMain(int argc, char** argv) {
     sum.saved += report.numbers.saved;
     sum.switches += report.numbers.switches;
     if (is_verbose) std::printf("%s%s", story.Text().c_str(), report.text.c_str());
-    if (wishes.count("repeat") != 0 && RunInChild(story, false).numbers.hash != report.numbers.hash) {
+    if (wishes.count("repeat") != 0 &&
+        RunInChild(story, false).numbers.hash != report.numbers.hash) {
       std::printf("seed %llu: NOT REPEATABLE\n", static_cast<unsigned long long>(seed));
       ++bad;
     }
@@ -149,6 +163,7 @@ int StoriesMain(int argc, char** argv) {
     ++bad;
     std::printf("seed %llu: VIOLATION %s\n", static_cast<unsigned long long>(seed),
                 report.violation.c_str());
+    if (wishes.count("first") != 0) return 1;
     if (wishes.count("shrink") == 0) continue;
     const Story small = Shrunk(story, KindOf(report.violation), std::stoi(wishes.at("shrink")));
     std::printf("%s%s", small.Text().c_str(), RunInChild(small, true).text.c_str());

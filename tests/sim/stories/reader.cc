@@ -55,9 +55,8 @@ void RunReader(StoryJob* job, int number) {
   for (;;) {
     uint64_t published = 0;
     int64_t step = -1;
-    const Status status =
-        reader->Wait(last + 1, &published, &step,
-                     WaitLimit::Until(Clock::now() + std::chrono::seconds(1)));
+    const Status status = reader->Wait(last + 1, &published, &step,
+                                       WaitLimit::Until(Clock::now() + std::chrono::seconds(1)));
     if (status.code() == Code::kTimeout) continue;
     if (!status.ok()) {
       if (status.code() != Code::kState) job->book->Violation(who + ": " + status.text());

@@ -253,9 +253,8 @@ void StoryRun::CheckDisk() {
     book_.Violation(StrCat("lost: the save of step ", least,
                            " was acknowledged, and the last checkpoint has step ", last));
   }
-  if (!std::is_sorted(names.begin(), names.end(), [](const auto& a, const auto& b) {
-        return a.step < b.step;
-      })) {
+  if (!std::is_sorted(names.begin(), names.end(),
+                      [](const auto& a, const auto& b) { return a.step < b.step; })) {
     book_.Violation("order: the steps of the checkpoints do not increase");
   }
   std::string leftover;

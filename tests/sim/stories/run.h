@@ -22,7 +22,9 @@ struct StoryResult {
 // Runs a story in this process, which nothing else is to use afterwards.
 StoryResult RunStory(const Story& story);
 
-// The command `simulation stories`: FIRST_SEED COUNT [name=value ...], or FILE of one story.
+// The command `simulation stories`: FIRST COUNT [name=value ...], or files of stories.
+// Names are those of DrawStory, and verbose=1, repeat=1 (each seed twice), first=1 (ends with the
+// first that fails) and shrink=N (in at most N runs).
 int StoriesMain(int argc, char** argv);
 
 }  // namespace sim

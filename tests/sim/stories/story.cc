@@ -141,8 +141,10 @@ class Drawing {
 
   void DrawFaults(size_t first, bool can_flip, bool continues, Story* story) {
     int64_t faults = Wish("faults", Below(4) == 0 ? 0 : 1 + Below(2));
-    const auto at = [&] { return story->steps.begin() + static_cast<ptrdiff_t>(first) +
-                                 Below(static_cast<int64_t>(story->steps.size() - first) + 1); };
+    const auto at = [&] {
+      return story->steps.begin() + static_cast<ptrdiff_t>(first) +
+             Below(static_cast<int64_t>(story->steps.size() - first) + 1);
+    };
     std::vector<int> to_kill(static_cast<size_t>(ranks_));
     for (size_t i = 0; i < to_kill.size(); ++i) to_kill[i] = static_cast<int>(i);
     std::shuffle(to_kill.begin(), to_kill.end(), random_);

@@ -1,9 +1,9 @@
 // Story: several jobs after each other over the same disk, as plain data.
 //
 // A story is a list of steps, as the plan of one job is (job/plan.h). A step `job` begins the next
-// job, and the steps after it are that job's: calls of one rank or of all ranks, and faults. A story
-// without some of its steps is a story again, which is how a failing one shrinks. Its text, which
-// Parse reads back, looks like this:
+// job, and the steps after it are that job's: calls of one rank or of all ranks, and faults. A
+// story without some of its steps is a story again, which is how a failing one shrinks. Its text,
+// which Parse reads back, looks like this:
 //
 //   all world seed=17 mean_run=20 writes=0 latency_us=300
 //   all job ranks=4 per_node=2 mode=0 slow_us=200 readers=1
@@ -37,8 +37,8 @@ constexpr int kStoryTables = 2;
 constexpr int64_t kMatrixColumns = 1024;
 constexpr int64_t kArrayElements = 5'000;
 
-// What a user fixes instead of leaving it to the seed: "elastic", "jobs", "ranks", "nodes", "calls",
-// "faults", "mode".
+// What a user fixes instead of leaving it to the seed: "elastic", "jobs", "ranks", "nodes",
+// "calls", "faults", "mode".
 Story DrawStory(uint64_t seed, const Wishes& wishes);
 bool ParseStory(const std::string& text, Story* story, std::string* error);
 

@@ -12,7 +12,8 @@ namespace sim {
 using namespace multiverso;
 
 bool StoryJob::Has(const std::string& call) const {
-  return std::any_of(steps.begin(), steps.end(), [&](const Step& step) { return step.call == call; });
+  return std::any_of(steps.begin(), steps.end(),
+                     [&](const Step& step) { return step.call == call; });
 }
 
 bool StoryJob::HaveEnded(int count) const {
@@ -71,10 +72,10 @@ void StoryRank::Run() {
   status = session_->Close();
   job_->book->BackgroundEnded(rank_, status);
   job_->book->Called(rank_, "close", status);
-  job_->ends[static_cast<size_t>(rank_)] = "close";
-  job_->end_status[static_cast<size_t>(rank_)] = status;
   session_.reset();
   CheckHoldings();
+  job_->end_status[static_cast<size_t>(rank_)] = status;
+  job_->ends[static_cast<size_t>(rank_)] = "close";
 }
 
 bool StoryRank::Open() {
@@ -100,18 +101,17 @@ bool StoryRank::CreateTables() {
 }
 
 void StoryRank::Leave(const std::string& where, const Status& status) {
-  job_->ends[static_cast<size_t>(rank_)] = where;
-  job_->end_status[static_cast<size_t>(rank_)] = status;
   if (session_ != nullptr) session_->Leave("after an error");
   session_.reset();
+  job_->end_status[static_cast<size_t>(rank_)] = status;
+  job_->ends[static_cast<size_t>(rank_)] = where;
 }
 
 bool StoryRank::Goes(const std::string& call, const Status& status) {
   job_->book->Called(rank_, call, status);
   if (status.ok()) return true;
   // A session that continues goes on without the lost rank.
-  const bool continues =
-      job_->options.Get("continues") != 0 || job_->options.Get("elastic") != 0;
+  const bool continues = job_->options.Get("continues") != 0 || job_->options.Get("elastic") != 0;
   if (status.code() == Code::kPeerLost && continues) return true;
   const bool is_io = status.code() == Code::kCheckpointIo;
   const bool is_corrupt = status.code() == Code::kCheckpointCorrupt;
@@ -156,16 +156,15 @@ bool StoryRank::Add(const Step& step) {
   if (table == 0) {
     for (const int64_t row : ids) {
       for (int64_t column = 0; column < kMatrixColumns; ++column) {
-        wide.push_back(static_cast<double>(
-            value * Book::WeightOf(row * kMatrixColumns + column)));
+        wide.push_back(static_cast<double>(value * Book::WeightOf(row * kMatrixColumns + column)));
       }
     }
     for (int64_t i = 0; ids.empty() && i < StoryRows(*job_, 0) * kMatrixColumns; ++i) {
       wide.push_back(static_cast<double>(value * Book::WeightOf(i)));
     }
-    request = ids.empty() ? Request::Add(wide.data())
-                          : Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()),
-                                             wide.data());
+    request = ids.empty()
+                  ? Request::Add(wide.data())
+                  : Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), wide.data());
   } else {
     for (int64_t i = 0; i < kArrayElements; ++i) {
       narrow.push_back(static_cast<float>(value * Book::WeightOf(i)));

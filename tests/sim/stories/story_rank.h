@@ -24,7 +24,7 @@ struct StoryJob {
   Disk* disk = nullptr;
   std::shared_ptr<Hub> hub;
   std::shared_ptr<Network> network;
-  int first_process = 0;  // of rank 0; the others follow
+  int first_process = 0;    // of rank 0; the others follow
   bool is_flipped = false;  // whether a bit of a file changed before the job
   // How each rank ended; empty while it runs.
   std::vector<std::string> ends;

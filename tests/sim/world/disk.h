@@ -58,8 +58,8 @@ class Disk {
   void LosePowerOf(int node);
   // Everything loses its power: unsynced bytes and unsynced names.
   void LosePower();
-  // The process changes nothing any more, since it is about to die: it may be inside of a section of
-  // the engine that must end first.
+  // The process changes nothing any more, since it is about to die: it may be inside of a section
+  // of the engine that must end first.
   void CutOff(int process) { cut_off_.insert(process); }
   // Changes one bit of an ordinary file below the folder, chosen by the seed, and returns its path,
   // or "" if there is no byte there.
@@ -75,7 +75,7 @@ class Disk {
  private:
   friend class DiskView;
   friend class DiskFile;
-  struct Node;  // a file or a folder
+  struct Node;
   using Entry = std::shared_ptr<Node>;
   struct Change {  // of a folder
     std::string removed;
@@ -87,7 +87,18 @@ class Disk {
     int64_t bytes;
     int node;
   };
+  struct Node {  // a file or a folder
+    bool is_folder = false;
+    std::string bytes;
+    std::string safe_bytes;                // what a power failure leaves for certain
+    std::vector<UnsyncedWrite> unsynced;   // after safe_bytes, in order
+    std::map<std::string, Entry> entries;  // of a folder
+    std::map<std::string, Entry> safe_entries;
+    std::vector<Change> changes;  // after safe_entries, in order
+  };
 
+  // Returns the names in a path, from the root on.
+  static std::vector<std::string> NamesOf(const std::string& path);
   // Lets a call take its time, at whose end the rank may have been killed.
   void TakeTime() const;
   // Begins a call that changes the disk. Returns the number of the error with which it fails, or 0.
