@@ -8,6 +8,9 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # other, and many tests wait for deadlines.
 TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,4)
 FUZZ_RUNS ?= 1000000
+# The first seed of `make simulate` and how many there are, and its sanitizers: undefined or address.
+SEEDS ?= 1:1000
+SANITIZERS ?=
 ARCHS ?= x86_64 aarch64
 
 # The wheels of two MPIs overwrite each other's files, so each MPI has an environment. Frameworks that
@@ -67,7 +70,7 @@ endif
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-release test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
-        test-posix test-asan test-tsan fuzz docs lint bench wheels sdist compiler clean requirements
+        test-posix test-asan test-tsan fuzz simulate docs lint bench wheels sdist compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
@@ -80,6 +83,8 @@ help:
 	@echo 'make test-unit the Python tests that need no MPI'
 	@echo 'make test-asan, make test-tsan, make fuzz'
 	@echo '               the C++ tests with sanitizers; FUZZ_RUNS=$(FUZZ_RUNS) mutated inputs'
+	@echo 'make simulate    whole jobs under a seeded scheduler: SEEDS=$(SEEDS), and SANITIZERS='
+	@echo '               undefined or address'
 	@echo 'make test-posix  the C++ tests of the files for macOS'
 	@echo 'make docs      the documentation as a site, in build/docs'
 	@echo 'make lint      ruff, mypy and clang-format'
@@ -172,6 +177,15 @@ test-asan test-tsan fuzz: $(MPICH)/.created
 	$(call run,$(MPICH),cmake --build --preset $(PRESET))
 	$(call run,$(MPICH),ctest --preset $(PRESET))
 
+# The first seeds run twice, because a seed that fails must fail again.
+simulate: PRESET := simulation$(if $(SANITIZERS),-$(SANITIZERS))
+simulate: SEED = $(firstword $(subst :, ,$(SEEDS)))
+simulate: $(MPICH)/.created
+	$(call run,$(MPICH),cmake --preset $(PRESET))
+	$(call run,$(MPICH),cmake --build --preset $(PRESET))
+	$(call run,$(MPICH),build/$(PRESET)/simulation twice $(SEED) 20)
+	$(call run,$(MPICH),build/$(PRESET)/simulation run $(subst :, ,$(SEEDS)))
+
 # --strict makes a warning of mkdocs an error; the tests then check the pages.
 docs: $(DOCS)/.installed
 	$(call run,$(DOCS),NO_MKDOCS_2_WARNING=1 mkdocs build --strict)
@@ -183,9 +197,9 @@ lint: $(MPICH)/.dev
 	$(call run,$(MPICH),ruff check .)
 	$(call run,$(MPICH),ruff format --check .)
 	$(call run,$(MPICH),mypy)
-	@echo 'clang-format --dry-run --Werror src tests/cpp tests/fuzz'
+	@echo 'clang-format --dry-run --Werror src tests/cpp tests/fuzz tests/sim'
 	@$(call in,$(MPICH)) clang-format --dry-run --Werror \
-	  $(shell find src tests/cpp tests/fuzz -name '*.cc' -o -name '*.h')
+	  $(shell find src tests/cpp tests/fuzz tests/sim -name '*.cc' -o -name '*.h')
 
 bench: $(MPICH)/.bench
 	$(call run,$(MPICH),python benchmarks/tables.py --ranks 1 2 4)

@@ -320,19 +320,6 @@ bool WorkerClocks::EarlierMessagesMayArrive() {
   return now < *abort_noticed_ + kDelay;
 }
 
-int WorkerClocks::LossThatSilences(const std::vector<int>& late,
-                                   const std::vector<int>& working) const {
-  const Membership& members = context_->members();
-  const auto is_elsewhere = [&](int rank) { return !members.is_local(rank); };
-  if (std::none_of(late.begin(), late.end(), is_elsewhere) &&
-      std::none_of(working.begin(), working.end(), is_elsewhere)) {
-    return -1;
-  }
-  const std::vector<int> services = members.service_ranks(members.node());
-  const auto is_lost = [&](int rank) { return context_->peers()->IsLost(rank); };
-  return std::all_of(services.begin(), services.end(), is_lost) ? services.front() : -1;
-}
-
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                                   const std::function<Need(int)>& need_of) {
   if (context_->state()->IsAborted() && !aborted_before_ && EarlierMessagesMayArrive()) {
@@ -386,7 +373,10 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     is_loss_certain = watch_.MessagesHaveArrived() || is_loss_certain;
     needed_losses.push_back(rank);
   }
-  const int silenced_by = LossThatSilences(late, working);
+  const auto is_elsewhere = [&](int rank) { return !context_->members().is_local(rank); };
+  const bool awaits_others = std::any_of(late.begin(), late.end(), is_elsewhere) ||
+                             std::any_of(working.begin(), working.end(), is_elsewhere);
+  const int silenced_by = awaits_others ? watch_.LossThatSilences() : -1;
   if (silenced_by >= 0) {
     is_loss_certain = true;
     needed_losses.push_back(silenced_by);

@@ -187,9 +187,6 @@ class WorkerClocks {
 
  private:
   uint64_t rounds_before() const { return words_->rounds_before.load(std::memory_order_relaxed); }
-  // Returns the lost rank through which this node hears of the late and working ranks of other
-  // nodes, if it has no other one and any of them is elsewhere; otherwise -1.
-  int LossThatSilences(const std::vector<int>& late, const std::vector<int>& working) const;
   Status CheckAwaited(const char* call, const WaitLimit& limit,
                       const std::function<Need(int)>& need_of);
   uint64_t ticks(int worker) const { return slots_[worker].ticks.load(std::memory_order_acquire); }

@@ -319,6 +319,8 @@ Status Group::CheckPeers(const std::vector<int>& late) {
 }
 
 Status Group::CheckLeaders() {
+  const int silenced_by = watch_.LossThatSilences();
+  if (silenced_by >= 0) MV_RETURN_IF_NOT_OK(CheckLost(silenced_by));
   const int mine = exchange_->leader();
   if (mine != members_->rank() && peers_->IsLost(mine)) MV_RETURN_IF_NOT_OK(CheckLost(mine));
   for (const int node : exchange_->MissingNodes(sequence_)) {

@@ -1,5 +1,7 @@
 #include "group/peer_watch.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/text.h"
 
@@ -14,6 +16,12 @@ bool PeerWatch::MessagesHaveArrived() {
   const Instant now = Clock::now();
   if (!loss_noticed_.has_value()) loss_noticed_ = now;
   return now >= *loss_noticed_ + kDelay;
+}
+
+int PeerWatch::LossThatSilences() const {
+  const std::vector<int> services = members_->service_ranks(members_->node());
+  const auto is_lost = [&](int rank) { return peers_->IsLost(rank); };
+  return std::all_of(services.begin(), services.end(), is_lost) ? services.front() : -1;
 }
 
 Status PeerWatch::Lost(const std::vector<int>& ranks, const std::string& where) const {

@@ -39,6 +39,9 @@ class PeerWatch {
   // Returns whether all messages have arrived that ranks of other nodes sent before they were lost.
   // The first call begins to count, so a rank must be lost then.
   bool MessagesHaveArrived();
+  // Returns a lost rank without which this node hears nothing of the ranks of other nodes: one of
+  // its service ranks, if all are lost. Otherwise returns -1.
+  int LossThatSilences() const;
   // Returns PeerLost, and tells other ranks of the losses that this rank knows. The text is the end
   // of each of `ranks`, `where`, and the known facts about the last of them.
   Status Lost(const std::vector<int>& ranks, const std::string& where) const;

@@ -20,6 +20,7 @@ constexpr int kMissedHeartbeats = 3;
 FailureDetector::FailureDetector(NodeControl* control, const Membership* members)
     : control_(control),
       members_(members),
+      listeners_(members->service_ranks(members->node())),
       timeout_(std::max<std::chrono::nanoseconds>(members->peer_timeout(), 10 * kMinInterval)),
       interval_(std::min(kMaxInterval, timeout_ / 10)) {}
 
@@ -53,7 +54,15 @@ double FailureDetector::SilentFor(int rank) const {
   // The others send no heartbeats to a rank that they have excluded.
   if (control_->slots()[members_->rank()].excluded_by.load() != 0) return 0;
   if (now - mine > kMissedHeartbeats * interval_.count()) return 0;
+  if (!members_->is_local(rank) && !HearsOtherNodes(now)) return 0;
   return std::max(0.0, static_cast<double>(now - std::max(theirs, running_since_.load())) * 1e-9);
+}
+
+bool FailureDetector::HearsOtherNodes(int64_t now) const {
+  return std::any_of(listeners_.begin(), listeners_.end(), [&](int rank) {
+    const int64_t last = last_heartbeat(rank).load(std::memory_order_acquire);
+    return now - last <= kMissedHeartbeats * interval_.count();
+  });
 }
 
 bool FailureDetector::HasMissedHeartbeats(int rank) const {

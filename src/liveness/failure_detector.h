@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "node/control_segment.h"
 #include "node/membership.h"
@@ -37,7 +38,7 @@ class FailureDetector {
   void RecordHeartbeat(int node, bool is_last);
 
   // Returns the seconds since the rank's last heartbeat; 0 if this rank cannot tell, since it knows
-  // no heartbeat or has missed its own.
+  // no heartbeat, has missed its own, or no rank of its node hears of that node.
   double SilentFor(int rank) const;
   // Returns whether the rank has missed several heartbeats, as far as this rank can tell.
   bool HasMissedHeartbeats(int rank) const;
@@ -51,8 +52,12 @@ class FailureDetector {
     return control_->slots()[rank].last_heartbeat;
   }
 
+  // Returns whether a rank of this node runs that receives the heartbeats of other nodes.
+  bool HearsOtherNodes(int64_t now) const;
+
   NodeControl* control_;
   const Membership* members_;
+  std::vector<int> listeners_;  // the ranks of this node that receive heartbeats of others
   std::chrono::nanoseconds timeout_;
   std::chrono::nanoseconds interval_;
   std::atomic<int64_t> running_since_{0};

@@ -2,6 +2,7 @@
 //
 //   simulation run FIRST COUNT [name=value ...]   seeds from FIRST on; each draws a plan
 //   simulation run FIRST --seconds N [...]        as many as there is time for
+//   simulation twice FIRST COUNT [name=value ...] each seed twice, whose runs must not differ
 //   simulation replay FILE                        the plan in a file, with its trace
 //   simulation plan SEED [name=value ...]         prints the plan of a seed
 //   simulation stories FIRST COUNT [name=value ...]  stories of several jobs over one disk
@@ -18,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -157,6 +159,32 @@ int RunSeeds(const Arguments& arguments) {
   return totals.bad > 0 ? 1 : 0;
 }
 
+// Runs each seed twice, and compares the hashes over all switches and their times.
+int RunTwice(const Arguments& arguments) {
+  if (arguments.words.size() != 2) {
+    std::fprintf(stderr, "twice: expected a seed and a number of seeds\n");
+    return 2;
+  }
+  const uint64_t first = std::strtoull(arguments.words[0].c_str(), nullptr, 10);
+  const uint64_t count = std::strtoull(arguments.words[1].c_str(), nullptr, 10);
+  std::map<uint64_t, uint64_t> hashes;  // by seed, of the run that ended first
+  int differing = 0;
+  sim::Runner runner(arguments.processes, kWallSeconds);
+  for (uint64_t run = 0; run < 2 * count; ++run) {
+    const uint64_t seed = first + run / 2;
+    runner.Start(sim::Draw(seed, arguments.wishes), [&, seed](const Plan&, const Result& result) {
+      const auto [found, is_first] = hashes.emplace(seed, result.hash);
+      if (is_first || found->second == result.hash) return;
+      ++differing;
+      std::printf("seed %llu: its runs differ\n", static_cast<unsigned long long>(seed));
+    });
+  }
+  runner.Wait();
+  std::printf("simulation: %d of %llu seeds had runs that differ\n", differing,
+              static_cast<unsigned long long>(count));
+  return differing > 0 ? 1 : 0;
+}
+
 bool ReadPlan(const std::string& path, Plan* plan) {
   std::ifstream file(path);
   std::stringstream text;
@@ -266,11 +294,13 @@ int main(int argc, char** argv) {
   Arguments arguments;
   if (!ReadArguments(argc, argv, &arguments)) return 2;
   if (command == "run") return RunSeeds(arguments);
+  if (command == "twice") return RunTwice(arguments);
   if (command == "replay") return Replay(arguments);
   if (command == "plan") return PrintPlan(arguments);
   if (command == "known") return RunKnown(arguments);
   std::fprintf(stderr,
                "usage: simulation run FIRST COUNT|--seconds N [name=value ...]\n"
+               "       simulation twice FIRST COUNT [name=value ...]\n"
                "       simulation replay FILE\n"
                "       simulation plan SEED [name=value ...]\n"
                "       simulation stories FIRST COUNT|FILE... [name=value ...]\n"

@@ -1,8 +1,9 @@
 """Break one line of the library at a time, and see whether the simulation notices.
 
-``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` runs the breaks of mutants.txt in
-a copy of the tree (build/mutants), and prints one line for each: seen and by what, not seen, or does
-not compile. A break is seen if a known run or one of the seeds fails that does not fail without it.
+``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` runs the breaks of mutants.txt
+in a copy of the tree (build/mutants), and prints one line for each: seen and by what, not seen, or
+does not compile. A break is seen if a known run or one of the seeds fails that does not fail
+without it.
 """
 
 import argparse
@@ -21,7 +22,7 @@ TREE = ROOT / "build" / "mutants"
 #: most seeds do not have.
 KINDS = ((), ("kills=1",), ("suspends=1", "long=1"), ("mode=sync", "kills=0"), ("disagree=1",))
 #: A broken library may run until its limit of real time in each seed.
-LONGEST_RUN = 300
+LONGEST_RUN = 600
 
 
 @dataclass
@@ -51,6 +52,12 @@ def read_breaks(text: str) -> list[Break]:
         elif line and not line.startswith("#"):
             raise ValueError(f"mutants.txt: expected file, says, from or to, received {line!r}")
     return breaks
+
+
+def say(line: str) -> None:
+    """Print a line at once, since the next one may take minutes."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def copy_tree() -> None:
@@ -115,18 +122,19 @@ def main() -> int:
     breaks = [one for one in breaks if arguments.only in one.file + " " + one.says]
     copy_tree()
     if not build(arguments.jobs):
-        print("the copy does not compile")
+        say("the copy does not compile")
         return 2
     without = failures(arguments.seeds)
     if without:
-        print(f"these fail without a break: {without}")
+        say(f"these fail without a break: {without}")
         return 2
     seen = missed = 0
     for one in breaks:
         path = TREE / one.file
         text = path.read_text("utf-8")
         if text.count(one.before) != 1:
-            print(f"STALE     {one.file}: the line is there {text.count(one.before)} times: {one.says}")
+            count = text.count(one.before)
+            say(f"STALE     {one.file}: {one.says} (its line is there {count} times)")
             continue
         start = time.monotonic()
         path.write_text(text.replace(one.before, one.after), "utf-8")
@@ -136,15 +144,15 @@ def main() -> int:
             path.write_text(text, "utf-8")
         took = f"{time.monotonic() - start:.0f} s"
         if found is None:
-            print(f"BROKEN    {one.file}: {one.says} ({took})", flush=True)
+            say(f"BROKEN    {one.file}: {one.says} ({took})")
         elif found:
             seen += 1
             where, what = next(iter(found.items()))
-            print(f"seen      {one.file}: {one.says} ({where}: {what[:90]}; {took})", flush=True)
+            say(f"seen      {one.file}: {one.says} ({where}: {what[:90]}; {took})")
         else:
             missed += 1
-            print(f"NOT SEEN  {one.file}: {one.says} ({took})", flush=True)
-    print(f"{seen} of {seen + missed} breaks were seen, with {arguments.seeds} seeds of each kind")
+            say(f"NOT SEEN  {one.file}: {one.says} ({took})")
+    say(f"{seen} of {seen + missed} breaks were seen, with {arguments.seeds} seeds of each kind")
     return 0
 
 

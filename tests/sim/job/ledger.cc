@@ -1,11 +1,10 @@
 #include "job/ledger.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "base/text.h"
-#include "engine/scheduler.h"
+#include "job/ledger_parts.h"
 
 namespace sim {
 
@@ -15,51 +14,8 @@ using multiverso::StrCat;
 
 namespace {
 
-constexpr int64_t kSecond = 1000000000;
-// How long a call may go on after its deadline. It lets requests in flight end (up to 2 s).
-constexpr int64_t kSlack = 5 * kSecond;
 // Rows of more bytes travel in several messages, and may be seen between two of them.
 constexpr int64_t kLargestWholeRow = 512 * 1024;
-// Adds in doubt are tried in all combinations, up to so many.
-constexpr size_t kMostDoubts = 12;
-
-template <class T>
-T& At(std::vector<T>& list, int64_t index) {
-  return list[static_cast<size_t>(index)];
-}
-template <class T>
-const T& At(const std::vector<T>& list, int64_t index) {
-  return list[static_cast<size_t>(index)];
-}
-
-// Returns virtual time since the start of the job, for texts.
-std::string TimeText(int64_t at) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.6f s",
-                static_cast<double>(at - StartOfTime()) / static_cast<double>(kSecond));
-  return text;
-}
-
-bool Names(const AddRecord& add, int64_t row) {
-  return add.rows.empty() || std::binary_search(add.rows.begin(), add.rows.end(), row);
-}
-
-std::string NumberText(double number) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.17g", number);
-  return text;
-}
-
-// Returns whether some of the numbers add up to a sum.
-bool IsSumOfSome(const std::vector<int64_t>& numbers, int64_t sum) {
-  const size_t count = std::min(numbers.size(), kMostDoubts);
-  for (unsigned some = 0; some < (1U << count); ++some) {
-    int64_t total = 0;
-    for (size_t i = 0; i < count; ++i) total += (some >> i & 1) != 0 ? numbers[i] : 0;
-    if (total == sum) return true;
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -236,11 +192,12 @@ void Ledger::Saw(int rank, int table, const std::vector<int64_t>& rows,
   }
   const TablePlan& plan = At(plan_.tables, table);
   if (!plan.IsSum()) return;
+  const std::vector<int64_t> bound = LeastWithStaleness(rank, table);
   for (size_t i = 0; i < values.size(); ++i) {
     const auto place = static_cast<int64_t>(i);
     const int64_t row = rows.empty() ? place / plan.columns : At(rows, place / plan.columns);
     const int64_t element = row * plan.columns + place % plan.columns;
-    const auto least = static_cast<double>(At(before, element));
+    const auto least = static_cast<double>(std::max(At(before, element), At(bound, element)));
     const auto most = static_cast<double>(At(At(issued_, table), element));
     if (values[i] >= least && values[i] <= most) continue;
     Violation(StrCat("acknowledged <= value <= issued: rank ", rank, " gets ",
@@ -249,6 +206,23 @@ void Ledger::Saw(int rank, int table, const std::vector<int64_t>& rows,
     break;
   }
   CheckRows(rank, table, rows, values);
+}
+
+// A get after a worker's j-th add sees at least j - s adds of every other worker.
+std::vector<int64_t> Ledger::LeastWithStaleness(int rank, int table) const {
+  const TablePlan& plan = At(plan_.tables, table);
+  std::vector<int64_t> least(static_cast<size_t>(plan.count()), 0);
+  if (plan_.mode != "staleness" || !failed_.empty()) return least;
+  const int64_t round = At(At(rounds_, table).made, rank) - plan_.staleness;
+  for (const AddRecord& add : adds_) {
+    if (add.table != table || (add.rank != rank && add.round >= round)) continue;
+    for (int64_t element = 0; element < plan.count(); ++element) {
+      if (Names(add, element / plan.columns)) {
+        At(least, element) += add.value * WeightOf(element);
+      }
+    }
+  }
+  return least;
 }
 
 // Every add gives all elements of a row the same value times their weights, so a row that has
@@ -410,132 +384,6 @@ void Ledger::RankOver(int rank, const std::string& how, const Status& status) {
   end.code = status.code();
   end.text = status.text();
   end.at = Now();
-}
-
-// ---- What needs the whole job.
-
-void Ledger::CheckJob(const std::string& hang) {
-  for (const CallRecord& call : calls_) {
-    if (call.end >= 0) continue;
-    Note(StrCat("never ended: rank ", call.rank, ": ", call.what, ", begun at ",
-                TimeText(call.start)));
-  }
-  if (!hang.empty()) {
-    Violation("no hang: " + hang);
-    return;
-  }
-  if (!plan_.Disagrees()) CheckCollectives();
-  if (plan_.mode != "sync") CheckSums();
-  for (int rank = 0; rank < plan_.ranks; ++rank) CheckEnd(rank);
-}
-
-void Ledger::CheckCollectives() {
-  double everybody = 0;
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
-    if (plan_.IsWorker(rank)) everybody += static_cast<double>(int64_t{1} << rank);
-  }
-  for (const auto& [number, collective] : collectives_) {
-    const std::string what = StrCat("one outcome: collective ", number);
-    for (const auto& [rank, sum] : collective.sums) {
-      if (sum != collective.sums.begin()->second) {
-        Violation(StrCat(what, ": rank ", rank, " has the sum ", NumberText(sum), ", rank ",
-                         collective.sums.begin()->first, " ",
-                         NumberText(collective.sums.begin()->second)));
-      }
-      if ((static_cast<int64_t>(sum) >> rank & 1) == 0) {
-        Violation(StrCat(what, ": rank ", rank, " is not in its sum ", NumberText(sum)));
-      }
-      if (!plan_.Continues() && sum != everybody) {
-        Violation(StrCat(what, ": the sum ", NumberText(sum), " of rank ", rank,
-                         " is not that of all workers"));
-      }
-    }
-    if (!plan_.Continues()) continue;
-    int first = -1;
-    for (const auto& [rank, code] : collective.codes) {
-      if (died_.count(rank) != 0 || suspended_.count(rank) != 0) continue;
-      if (first < 0) first = rank;
-      if (code == collective.codes.at(first)) continue;
-      Violation(StrCat(what, ": rank ", rank, " has ", multiverso::NameOf(code), " from ",
-                       collective.what.at(rank), ", rank ", first, " ",
-                       multiverso::NameOf(collective.codes.at(first))));
-    }
-  }
-}
-
-void Ledger::CheckSums() {
-  for (const auto& [who, values] : at_end_) {
-    const auto [rank, table] = who;
-    const TablePlan& plan = At(plan_.tables, table);
-    if (!plan.IsSum()) continue;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto element = static_cast<int64_t>(i);
-      const int64_t acknowledged = At(At(acknowledged_, table), element);
-      if (values[i] == static_cast<double>(acknowledged)) continue;
-      std::vector<int64_t> doubtful;
-      for (const AddRecord& add : adds_) {
-        if (add.table == table && !add.is_acknowledged && Names(add, element / plan.columns)) {
-          doubtful.push_back(add.value * WeightOf(element));
-        }
-      }
-      if (IsSumOfSome(doubtful, static_cast<int64_t>(values[i]) - acknowledged)) continue;
-      Violation(StrCat("every add is made once: at the end, rank ", rank, " sees ",
-                       NumberText(values[i]), " in element ", element, " of table ", table,
-                       ", acknowledged ", acknowledged, ", ", doubtful.size(), " adds in doubt"));
-      break;
-    }
-  }
-}
-
-bool Ledger::NamesSuspended(const std::string& text) const {
-  return std::any_of(suspended_.begin(), suspended_.end(), [&](const auto& suspended) {
-    return text.find("rank " + std::to_string(suspended.first)) != std::string::npos;
-  });
-}
-
-void Ledger::CheckEnd(int rank) {
-  const End& end = At(ends_, rank);
-  if (died_.count(rank) != 0 || end.how.empty()) return;
-  const std::string what =
-      StrCat("rank ", rank, ", ", end.how, ": ", multiverso::NameOf(end.code), ": ", end.text);
-  if (plan_.Disagrees()) {
-    // Which of the errors a rank gets depends on whether another one has left already.
-    if (end.code != Code::kOk && end.code != Code::kMismatch && end.code != Code::kPeerLost) {
-      Violation("a disagreement is a mismatch: " + what);
-    }
-    return;
-  }
-  if (end.code == Code::kOk) return;
-  const bool was_suspended = !suspended_.empty();
-  const bool was_suspended_long = was_suspended && !plan_.SuspendedLong().empty();
-  if (died_.empty() && !was_suspended_long) {
-    Violation(StrCat(
-        was_suspended ? "a short suspension has no effect: " : "without faults nothing fails: ",
-        what));
-  } else if (!was_suspended_long && plan_.Continues()) {
-    Violation("the others continue: " + what);
-  } else if (plan_.after_error == "close" && end.code == Code::kMismatch) {
-    // A rank that closes after its error makes another call than those that have none yet.
-  } else if (!was_suspended_long && end.code != Code::kPeerLost) {
-    Violation("a loss is PeerLostError: " + what);
-  } else if (end.code == Code::kAborted) {
-    // A rank that did not wait when another one ended the session is told by its next call.
-    if (!NamesSuspended(end.text)) Violation("a silent rank is named: " + what);
-  } else if (end.code != Code::kPeerLost && end.code != Code::kTimeout &&
-             end.code != Code::kState) {
-    Violation("a silent rank is a timeout: " + what);
-  }
-  if (was_suspended || died_.empty()) return;
-  int64_t known = INT64_MAX;
-  for (const auto& [dead, at] : died_) known = std::min(known, at);
-  for (const CallRecord& call : calls_) {
-    if (call.rank != rank || call.code == Code::kOk || call.end < 0) continue;
-    if (call.end - std::max(call.start, known) <= kSlack) break;
-    Violation(StrCat("a loss is known soon: rank ", rank, ", ", call.what, " began at ",
-                     TimeText(call.start), ", a rank died at ", TimeText(known),
-                     ", the call failed at ", TimeText(call.end)));
-    break;
-  }
 }
 
 }  // namespace sim

@@ -122,6 +122,7 @@ class Ledger {
   // Returns whether the table has an add of the row that may be made partly or later.
   bool IsInDoubt(int table, int64_t row) const;
   void CheckCall(const CallRecord& call, const multiverso::Status& status);
+  std::vector<int64_t> LeastWithStaleness(int rank, int table) const;
   void CheckRows(int rank, int table, const std::vector<int64_t>& rows,
                  const std::vector<double>& values);
   void CheckRounds(int rank, int table, const std::vector<int64_t>& rows,

@@ -110,7 +110,8 @@ Options OptionsOfWorld(const Plan& plan) {
 }  // namespace
 
 void RunJob(const Plan& plan, Result* result) {
-  // What the library does once in a process it has done now, also for a plan that was not drawn here.
+  // What the library does once in a process it has done now, also for a plan that was not drawn
+  // here.
   (void)IsSupported(plan);
   (void)multiverso::CheckFitsInMemory(int64_t{1} << 24);
   setenv("MULTIVERSO_RANKS_PER_NODE", std::to_string(plan.per_node).c_str(), 1);

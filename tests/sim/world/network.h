@@ -1,7 +1,16 @@
-// The simulated MPI: messages with virtual latency, and what becomes of those of a dead rank.
+// The simulated MPI: messages with latencies, and what becomes of those of a dead rank.
+//
+// A message of a pair of ranks and a tag arrives after those that were sent before, and a latency
+// after it was sent. Most short messages are *buffered*, as MPI does: the sender is done at once.
+// The bytes of the others stay with the sender until a receive takes them, and its send is over
+// then.
+//
+// When a rank dies, messages to it vanish: sends to it that are not buffered never end. Its own
+// messages that have arrived stay, if they were buffered; those in flight arrive up to a random
+// one; and a message whose bytes are still in its memory never arrives, nor do those behind it.
 #pragma once
 
-#include <cstring>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -16,270 +25,109 @@
 
 namespace sim {
 
-using multiverso::Code;
-using multiverso::Messenger;
-using multiverso::Status;
-
 class Network {
  public:
-  explicit Network(int size)
-      : dead_(static_cast<size_t>(size)), inbox_(static_cast<size_t>(size)) {}
+  explicit Network(int size);
 
+  // These are what SimMessenger does, for rank `from` or `to`.
+  uint64_t Send(int from, int to, int tag, const void* data, int64_t bytes);
+  uint64_t Receive(int from, int to, int tag, void* buffer, int64_t bytes);
+  multiverso::Status Test(uint64_t ticket, bool* done, int64_t* received);
+  multiverso::Messenger::Withdrawn Withdraw(int rank, uint64_t ticket);
+  bool Take(int from, int to, int tag, int64_t max_bytes, std::string* bytes);
+
+  void Die(int rank);
+
+  // The messages that were sent so far with a tag, and their bytes.
+  struct Traffic {
+    uint64_t messages = 0;
+    uint64_t bytes = 0;
+  };
+  // Tags of calls on tables count as one, kFirstCallTag.
+  const std::map<int, Traffic>& TrafficByTag() const { return traffic_; }
+  Traffic TotalTraffic() const;
+  void ForgetTraffic() { traffic_.clear(); }
+  int size() const { return static_cast<int>(inboxes_.size()); }
+
+ private:
   struct Message {
     uint64_t ticket;
-    int from;
-    const char* data;
+    const char* data;  // the sender's, unless it is buffered
     std::string copy;
-    int64_t bytes, arrival;
-    bool buffered;
+    int64_t bytes;
+    int64_t arrival;
+    bool is_buffered;
+
+    const char* bytes_begin() const { return is_buffered ? copy.data() : data; }
   };
-  struct Receive {
+  struct Posted {
     uint64_t ticket;
     char* buffer;
     int64_t bytes;
   };
-  struct Done {
-    int64_t bytes = 0, at = 0;
-    bool truncated = false, never = false;
+  struct Ended {
+    int64_t bytes = 0;
+    bool is_truncated = false;
   };
+  // The first messages of all channels to a rank with a tag, by arrival and sender.
+  using Heads = std::set<std::pair<int64_t, int>>;
+  // What one rank sends another with one tag.
   struct Channel {
     std::deque<Message> messages;
-    std::deque<Receive> receives;
+    std::deque<Posted> receives;
     int64_t last_arrival = 0;
     int from = 0;
-    std::set<std::pair<int64_t, int>>* heads = nullptr;  // of all channels with the tag, by arrival
+    Heads* heads = nullptr;
   };
-  using Id = std::pair<int, int>;  // tag, sender
+  using Id = std::pair<int, int>;  // the tag, and a rank
 
-  Channel& ChannelOf(int from, int to, int tag) {
-    Channel& channel = inbox_[static_cast<size_t>(to)][Id(tag, from)];
-    if (channel.heads == nullptr) {
-      channel.heads = &heads_[Id(to, tag)];
-      channel.from = from;
-    }
-    return channel;
-  }
-  static void Push(Channel* channel, Message message) {
-    if (channel->messages.empty()) channel->heads->emplace(message.arrival, channel->from);
-    channel->messages.push_back(std::move(message));
-  }
-  static void Pop(Channel* channel) {
-    channel->heads->erase({channel->messages.front().arrival, channel->from});
-    channel->messages.pop_front();
-    if (!channel->messages.empty()) {
-      channel->heads->emplace(channel->messages.front().arrival, channel->from);
-    }
-  }
+  Channel* ChannelOf(int from, int to, int tag);
+  static void Push(Channel* channel, Message message);
+  static void Pop(Channel* channel);
+  // Gives messages that have arrived to the receives that wait for them.
+  void Match(Channel* channel);
 
-  uint64_t Send(int from, int to, int tag, const void* data, int64_t bytes) {
-    Quiet quiet;
-    ++messages;
-    message_bytes += static_cast<uint64_t>(bytes);
-    ++sent_by_tag[tag >= 16 ? 16 : tag];
-    if (log_tag == tag)
-      fprintf(stderr, "%.4f s: rank %d sends tag %d to rank %d, %lld bytes, kind %d %d\n",
-              1e-9 * static_cast<double>(Now()) - 1000, from, tag, to, (long long)bytes,
-              bytes > 16 ? static_cast<const int*>(data)[4] : 0,
-              bytes > 16 ? static_cast<const int*>(data)[3] : 0);
-    Channel& channel = ChannelOf(from, to, tag);
-    Message message{++tickets_,
-                    from,
-                    static_cast<const char*>(data),
-                    {},
-                    bytes,
-                    0,
-                    bytes == 0 || (bytes < 4096 && Random() % 8 != 0)};
-    channel.last_arrival = std::max(channel.last_arrival + 1, Now() + Latency());
-    message.arrival = channel.last_arrival;
-    if (message.buffered) {
-      message.copy.assign(message.data, static_cast<size_t>(bytes));
-      done_[message.ticket] = Done{bytes, Now()};
-    }
-    const uint64_t ticket = message.ticket;
-    if (!dead_[static_cast<size_t>(to)]) Push(&channel, std::move(message));
-    channel_of_[ticket] = &channel;
-    Match(&channel);
-    return ticket;
-  }
-  uint64_t Post(int from, int to, int tag, void* buffer, int64_t bytes) {
-    Quiet quiet;
-    Channel& channel = ChannelOf(from, to, tag);
-    channel.receives.push_back(Receive{++tickets_, static_cast<char*>(buffer), bytes});
-    const uint64_t ticket = tickets_;
-    channel_of_[ticket] = &channel;
-    Match(&channel);
-    return ticket;
-  }
-  Status Test(uint64_t ticket, bool* done, int64_t* received) {
-    Quiet quiet;
-    const auto channel = channel_of_.find(ticket);
-    if (channel != channel_of_.end()) Match(channel->second);
-    const auto found = done_.find(ticket);
-    *done = found != done_.end() && !found->second.never && found->second.at <= Now();
-    if (!*done) return Status::Ok();
-    const Done result = found->second;
-    done_.erase(found);
-    channel_of_.erase(ticket);
-    *received = result.bytes;
-    return result.truncated ? Status(Code::kTransport, "a message was longer than its buffer")
-                            : Status::Ok();
-  }
-  Messenger::Withdrawn Withdraw(int rank, uint64_t ticket) {
-    Quiet quiet;
-    for (auto& entry : inbox_[static_cast<size_t>(rank)]) {
-      auto& receives = entry.second.receives;
-      for (auto it = receives.begin(); it != receives.end(); ++it) {
-        if (it->ticket != ticket) continue;
-        receives.erase(it);
-        return Messenger::Withdrawn::kCancelled;
-      }
-    }
-    const auto found = done_.find(ticket);
-    if (found == done_.end()) return Messenger::Withdrawn::kReceived;
-    if (found->second.never || found->second.at > Now()) return Messenger::Withdrawn::kArriving;
-    done_.erase(found);
-    return Messenger::Withdrawn::kReceived;
-  }
-  bool Take(int from, int to, int tag, int64_t max_bytes, std::string* bytes) {
-    Quiet quiet;
-    Channel* best = nullptr;
-    if (from == Messenger::kAnyRank) {
-      const auto heads = heads_.find(Id(to, tag));
-      if (heads == heads_.end() || heads->second.empty()) return false;
-      const auto [arrival, sender] = *heads->second.begin();
-      if (arrival > Now()) return false;
-      best = &ChannelOf(sender, to, tag);
-    } else {
-      best = &ChannelOf(from, to, tag);
-      if (best->messages.empty() || best->messages.front().arrival > Now()) return false;
-    }
-    if (best == nullptr) return false;
-    Message& message = best->messages.front();
-    const int64_t length = message.bytes <= max_bytes ? message.bytes : 0;
-    const char* const data = message.buffered ? message.copy.data() : message.data;
-    bytes->assign(data, static_cast<size_t>(length));
-    if (!message.buffered) done_[message.ticket] = Done{message.bytes, Now()};
-    Pop(best);
-    return true;
-  }
-  // What is in flight from a dead rank arrives in part. A message in the middle never ends.
-  void Die(int rank) {
-    dead_[static_cast<size_t>(rank)] = true;
-    for (auto& entry : inbox_[static_cast<size_t>(rank)]) {
-      while (!entry.second.messages.empty()) Pop(&entry.second);
-      entry.second.receives.clear();
-    }
-    for (auto& channels : inbox_) {
-      for (auto& [id, channel] : channels) {
-        if (id.second != rank) continue;
-        auto& list = channel.messages;
-        size_t kept = 0;
-        while (kept < list.size() && list[kept].buffered &&
-               (list[kept].arrival <= Now() || Random() % 2 == 0)) {
-          ++kept;
-        }
-        if (kept == 0) {
-          while (!list.empty()) Pop(&channel);
-        }
-        list.resize(kept);
-      }
-    }
-  }
-
-  int log_tag = -1;
-  uint64_t messages = 0, message_bytes = 0;
-  std::map<int, uint64_t> sent_by_tag;
-
- private:
-  void Match(Channel* channel) {
-    while (!channel->messages.empty() && !channel->receives.empty() &&
-           channel->messages.front().arrival <= Now()) {
-      Message& message = channel->messages.front();
-      const Receive& receive = channel->receives.front();
-      const int64_t fits = std::min(message.bytes, receive.bytes);
-      const char* const data = message.buffered ? message.copy.data() : message.data;
-      if (fits > 0) std::memcpy(receive.buffer, data, static_cast<size_t>(fits));
-      done_[receive.ticket] = Done{fits, Now(), message.bytes > receive.bytes, false};
-      if (!message.buffered) done_[message.ticket] = Done{message.bytes, Now(), false, false};
-      Pop(channel);
-      channel->receives.pop_front();
-    }
-  }
-
-  std::vector<bool> dead_;
-  std::vector<std::map<Id, Channel>> inbox_;
-  std::unordered_map<uint64_t, Done> done_;
-  std::map<Id, std::set<std::pair<int64_t, int>>> heads_;
-  std::unordered_map<uint64_t, Channel*> channel_of_;
+  std::vector<bool> is_dead_;
+  std::vector<std::map<Id, Channel>> inboxes_;  // by receiver; by tag and sender
+  std::map<Id, Heads> heads_;                   // by receiver and tag
+  std::unordered_map<uint64_t, Ended> ended_;
+  std::unordered_map<uint64_t, Channel*> channels_;  // of tickets
   uint64_t tickets_ = 0;
+  std::map<int, Traffic> traffic_;
 };
 
-class SimMessenger final : public Messenger {
+class SimMessenger final : public multiverso::Messenger {
  public:
-  SimMessenger(std::shared_ptr<Network> network, int rank, int size)
-      : network_(std::move(network)), rank_(rank), size_(size) {}
+  SimMessenger(std::shared_ptr<Network> network, int rank)
+      : network_(std::move(network)), rank_(rank) {}
+
   int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) override {
-    MV_RETURN_IF_NOT_OK(CheckAlive(to));
-    Step();
-    *ticket = Ticket{network_->Send(rank_, to, tag, data, bytes), true};
-    return Status::Ok();
-  }
-  Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) override {
-    Step();
-    *ticket = Ticket{network_->Post(from, rank_, tag, buffer, bytes), true};
-    return Status::Ok();
-  }
-  Status Test(Ticket* ticket, bool* done, int64_t* received) override {
-    Step();
-    const Status status = network_->Test(ticket->handle, done, received);
-    if (*done) ticket->is_open = false;
-    return status;
-  }
-  Withdrawn Withdraw(Ticket* ticket) override {
-    if (!ticket->is_open) return Withdrawn::kReceived;
-    Step();
-    const Withdrawn withdrawn = network_->Withdraw(rank_, ticket->handle);
-    ticket->is_open = withdrawn == Withdrawn::kArriving;
-    return withdrawn;
-  }
-  Status Take(int from, int tag, int64_t max_bytes, std::string* bytes, bool* got) override {
-    Step();
-    *got = network_->Take(from, rank_, tag, max_bytes, bytes);
-    return Status::Ok();
-  }
+  int size() const override { return network_->size(); }
+  multiverso::Status Send(int to, int tag, const void* data, int64_t bytes,
+                          Ticket* ticket) override;
+  multiverso::Status Receive(int from, int tag, void* buffer, int64_t bytes,
+                             Ticket* ticket) override;
+  multiverso::Status Test(Ticket* ticket, bool* done, int64_t* received) override;
+  Withdrawn Withdraw(Ticket* ticket) override;
+  multiverso::Status Take(int from, int tag, int64_t max_bytes, std::string* bytes,
+                          bool* got) override;
 
  private:
-  void Step() const { Cost(4); }
   std::shared_ptr<Network> network_;
-  int rank_, size_;
+  int rank_;
 };
 
-// The exchanges of the opening, which the launcher would end if a rank died.
+// The exchanges of the opening, in which a launcher would end the job if a rank died.
 class Hub {
  public:
-  explicit Hub(int size) : arrived_(0), bytes_(static_cast<size_t>(size)) {}
+  explicit Hub(int size) : bytes_(static_cast<size_t>(size)) {}
+
   int size() const { return static_cast<int>(bytes_.size()); }
-  std::vector<std::string> Exchange(int rank, const std::string& mine) {
-    const int round = round_;
-    {
-      // Copies of strings and lists may have points in them.
-      const Quiet no_points;
-      bytes_[static_cast<size_t>(rank)] = mine;
-      if (++arrived_ == size()) {
-        arrived_ = 0;
-        ++round_;
-        result_ = bytes_;
-      }
-    }
-    while (round_ == round) SleepUntil(Now() + 20000);
-    const Quiet no_points;
-    return result_;
-  }
+  std::vector<std::string> Exchange(int rank, const std::string& mine);
 
  private:
-  int arrived_, round_ = 0;
+  int arrived_ = 0;
+  int round_ = 0;
   std::vector<std::string> bytes_, result_;
 };
 
@@ -287,17 +135,15 @@ class SimTransport final : public multiverso::Transport {
  public:
   SimTransport(std::shared_ptr<Hub> hub, std::shared_ptr<Network> network, int rank)
       : hub_(std::move(hub)), network_(std::move(network)), rank_(rank) {}
+
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
   std::string Describe() const override { return "simulation"; }
-  multiverso::Result<std::vector<std::string>> Exchange(const std::string& mine,
-                                                        const multiverso::WaitLimit&) override {
-    return hub_->Exchange(rank_, mine);
-  }
-  Status CheckCanConnect() const override { return Status::Ok(); }
-  multiverso::Result<std::unique_ptr<Messenger>> Connect(const multiverso::WaitLimit&) override {
-    return std::unique_ptr<Messenger>(std::make_unique<SimMessenger>(network_, rank_, size()));
-  }
+  multiverso::Result<std::vector<std::string>> Exchange(
+      const std::string& mine, const multiverso::WaitLimit& limit) override;
+  multiverso::Status CheckCanConnect() const override { return multiverso::Status::Ok(); }
+  multiverso::Result<std::unique_ptr<multiverso::Messenger>> Connect(
+      const multiverso::WaitLimit& limit) override;
 
  private:
   std::shared_ptr<Hub> hub_;

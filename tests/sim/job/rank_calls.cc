@@ -1,0 +1,232 @@
+// The calls of a simulated rank.
+#include <cmath>
+
+#include "base/text.h"
+#include "job/options.h"
+#include "job/rank.h"
+#include "job/values.h"
+#include "sum/aggregation.h"
+#include "table/collective_get.h"
+
+namespace sim {
+
+using multiverso::Code;
+using multiverso::Progress;
+using multiverso::Request;
+using multiverso::RequestKind;
+using multiverso::Status;
+using multiverso::StrCat;
+using multiverso::WaitLimit;
+
+bool RankProgram::MakeOnTable(const Step& step, int table, Request request, int64_t count,
+                              const std::function<void()>& when_ok, Outcome* outcome) {
+  const int64_t limit_ms = step.Get("limit_ms");
+  multiverso::Table* const called = tables_[static_cast<size_t>(table)];
+  return Make(step.Text(), Kind::kAlone, [&](WaitLimit limit) -> Status {
+    if (limit_ms > 0) limit = WaitLimit::For(std::chrono::milliseconds(limit_ms));
+    MV_RETURN_IF_NOT_OK(called->Check(request, count));
+    multiverso::Result<std::shared_ptr<const multiverso::ArrangedAdd>> rows(nullptr);
+    if (called->MustArrange(request)) rows = called->Arrange(&request);
+    MV_RETURN_IF_NOT_OK(rows.status());
+    Progress progress;
+    Status status = Status::Pending();
+    // A call that need not wait ends in a slice that has ended before it, as in the C API.
+    if (called->RunsHere(request.kind)) {
+      status = called->Run(request, &progress,
+                           WaitLimit{multiverso::Instant::max(), multiverso::Instant::min()});
+    }
+    if (status.pending()) status = called->Run(request, &progress, limit);
+    if (status.ok() && when_ok) when_ok();
+    *outcome = status.ok() ? Outcome::kDone : Outcome::kFailed;
+    // The end of a short limit is what the step wanted.
+    const bool was_cut = limit_ms > 0 && status.code() == Code::kTimeout;
+    if (was_cut) *outcome = Outcome::kCut;
+    return was_cut ? Status::Ok() : status;
+  });
+}
+
+char* RankProgram::Keep(std::vector<char> bytes) {
+  const Quiet no_points;
+  // Messages of calls that ended without their answers may refer to the memory until the job ends.
+  job_.memory->push_back(std::move(bytes));
+  return job_.memory->back().data();
+}
+
+std::vector<int64_t> RankProgram::IdsOf(const Step& step, const TablePlan& table) const {
+  std::vector<int64_t> ids = RowsOf(step, table, rank_);
+  if (table.kind != "hash") return ids;
+  if (ids.empty()) {
+    for (int64_t row = 0; row < table.rows; ++row) ids.push_back(row);
+  }
+  for (int64_t& id : ids) id = KeyOf(id);
+  return ids;
+}
+
+Request RankProgram::RequestOf(const TablePlan& table, bool is_add, const std::vector<int64_t>& ids,
+                               const char* delta, char* out) {
+  const bool is_of_keys = table.kind == "hash";
+  const bool has_ids = !ids.empty();
+  const RequestKind kind = is_add ? (is_of_keys       ? RequestKind::kAddKeys
+                                     : has_ids        ? RequestKind::kAddRows
+                                     : out != nullptr ? RequestKind::kAddGet
+                                                      : RequestKind::kAdd)
+                                  : (is_of_keys ? RequestKind::kGetKeys
+                                     : has_ids  ? RequestKind::kGetRows
+                                                : RequestKind::kGet);
+  return Request::Of(kind, ids.data(), static_cast<int64_t>(ids.size()), delta, out);
+}
+
+bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
+  if (is_add && has_finished_) return true;
+  const int number = static_cast<int>(step.Get("table")) % static_cast<int>(plan_.tables.size());
+  const TablePlan& table = table_plan(number);
+  const std::vector<int64_t> rows = RowsOf(step, table, rank_);
+  const std::vector<int64_t> ids = IdsOf(step, table);
+  const int64_t num_rows = rows.empty() ? table.rows : static_cast<int64_t>(rows.size());
+  const int64_t count = num_rows * table.columns;
+  const int64_t value = step.Get("value", 1) + 37 * rank_;
+  const char* const delta = is_add ? Keep(DeltaOf(table, rows, value)) : nullptr;
+  char* const out =
+      is_get ? Keep(std::vector<char>(static_cast<size_t>(count * BytesOf(table)))) : nullptr;
+  size_t add = 0;
+  if (is_add) add = job_.ledger->AddBegan(rank_, number, rows, value);
+  // What the call must see at least; an add_get also its own add.
+  std::vector<int64_t> before = job_.ledger->Acknowledged(number);
+  if (is_add && is_get) {
+    for (int64_t i = 0; i < table.count(); ++i) {
+      before[static_cast<size_t>(i)] += value * Ledger::WeightOf(i);
+    }
+  }
+  Outcome outcome = Outcome::kFailed;
+  const Request request = RequestOf(table, is_add, ids, delta, out);
+  const bool goes_on = MakeOnTable(
+      step, number, request, count,
+      [&] {
+        if (is_get) {
+          job_.ledger->Saw(rank_, number, rows, ToSums(table, out, count), before);
+        }
+      },
+      &outcome);
+  if (is_add) job_.ledger->AddEnded(add, outcome == Outcome::kDone);
+  return goes_on;
+}
+
+bool RankProgram::Add(const Step& step) { return CallOnTable(step, true, false); }
+bool RankProgram::AddGet(const Step& step) { return CallOnTable(step, true, true); }
+bool RankProgram::GetValues(const Step& step) { return CallOnTable(step, false, true); }
+
+bool RankProgram::GetTogether(const Step& step) {
+  const int number = static_cast<int>(step.Get("table")) % static_cast<int>(plan_.tables.size());
+  const TablePlan& table = table_plan(number);
+  multiverso::Table* const called = tables_[static_cast<size_t>(number)];
+  const std::vector<int64_t> ids = IdsOf(Step(), table);
+  const int64_t bytes = table.count() * BytesOf(table);
+  char* const out = Keep(std::vector<char>(static_cast<size_t>(bytes)));
+  const Request request = RequestOf(table, false, ids, nullptr, out);
+  std::vector<int64_t> before;
+  return Make(
+      step.Text(), Kind::kCollective,
+      [&](const WaitLimit& limit) -> Status {
+        before = job_.ledger->Acknowledged(number);
+        MV_RETURN_IF_NOT_OK(called->Check(request, table.count()));
+        Progress progress;
+        if (called->EveryGetIsCollective()) return called->Run(request, &progress, limit);
+        return multiverso::CollectiveGet(called, request, limit);
+      },
+      [&](int collective) {
+        job_.ledger->Saw(rank_, number, {}, ToSums(table, out, table.count()), before);
+        job_.ledger->SawTogether(rank_, collective, std::string(out, static_cast<size_t>(bytes)));
+      });
+}
+
+bool RankProgram::Aggregate(const Step& step) {
+  const auto count = static_cast<size_t>(step.Get("count", 1));
+  double* array = nullptr;
+  return Make(
+      step.Text(), Kind::kCollective,
+      [&](const WaitLimit&) {
+        // A bit for each rank shows whose arrays are in a sum.
+        array = reinterpret_cast<double*>(Keep(std::vector<char>(count * sizeof(double))));
+        for (size_t i = 0; i < count; ++i) array[i] = std::ldexp(1.0, rank_);
+        return session_->Aggregate({multiverso::ReduceOp::kSum, multiverso::DType::kFloat64, array,
+                                    static_cast<int64_t>(count)});
+      },
+      [&](int collective) {
+        for (size_t i = 1; i < count; ++i) {
+          if (array[i] == array[0]) continue;
+          job_.ledger->Violation(StrCat("one outcome: rank ", rank_, ", collective ", collective,
+                                        ": elements of an aggregate have sums of other ranks"));
+          break;
+        }
+        job_.ledger->Aggregated(rank_, collective, array[0]);
+      });
+}
+
+bool RankProgram::Broadcast(const Step& step) {
+  const int64_t count = step.Get("count", 1);
+  const int workers = session_->members().num_workers();
+  const int me = session_->members().worker_id();
+  multiverso::Transfer::Call call{};
+  call.kind = multiverso::CollectiveKind::kBroadcast;
+  call.op = multiverso::ReduceOp::kSum;
+  call.dtype = multiverso::DType::kInt64;
+  call.root = static_cast<int>(step.Get("root")) % workers;
+  auto* const array = reinterpret_cast<int64_t*>(
+      Keep(std::vector<char>(static_cast<size_t>(count) * sizeof(int64_t))));
+  const int64_t expected = 1000 + step_;
+  for (int64_t i = 0; i < count; ++i) array[i] = me == call.root ? expected + i : -1;
+  const multiverso::Transfer::Part part{reinterpret_cast<char*>(array), count};
+  call.received.assign(static_cast<size_t>(workers), multiverso::Transfer::Part{});
+  call.received[static_cast<size_t>(call.root)] = part;
+  call.sent = {me == call.root ? part : multiverso::Transfer::Part{}};
+  return Make(
+      step.Text(), Kind::kCollective, [&](const WaitLimit&) { return session_->Move(call); },
+      [&](int) {
+        for (int64_t i = 0; i < count; ++i) {
+          if (array[i] == expected + i) continue;
+          job_.ledger->Violation(
+              StrCat("one outcome: rank ", rank_, ": a broadcast has other values than its root"));
+          break;
+        }
+      });
+}
+
+bool RankProgram::Barrier(const Step& step) {
+  return Make(
+      step.Text(), Kind::kCollective, [this](const WaitLimit&) { return session_->Barrier(); },
+      [this](int collective) { job_.ledger->LeftBarrier(rank_, collective); });
+}
+
+bool RankProgram::CreateAnother(const Step& step) {
+  TablePlan table;
+  table.kind = "array";
+  table.columns = 1;
+  table.rows = step.Get("rows", 1);
+  const int64_t differs_on = step.Get("differs_on", -1);
+  if (differs_on == rank_) ++table.rows;
+  return CreateTable(SpecOf(table), step.Text(), differs_on >= 0 && plan_.ranks > 1);
+}
+
+bool RankProgram::Finish(const Step&) {
+  if (has_finished_) return true;
+  has_finished_ = true;
+  job_.ledger->Finished(rank_);
+  session_->Finish();
+  return true;
+}
+
+bool RankProgram::Sleep(const Step& step) {
+  SleepUntil(Now() + step.Get("us") * 1000);
+  return true;
+}
+
+bool RankProgram::Leave(const Step& step) {
+  is_over_ = true;
+  job_.ledger->Leaving(rank_);
+  session_->Leave("by its own will");
+  job_.ledger->RankOver(rank_, step.Text(), Status::Ok());
+  session_.reset();
+  return false;
+}
+
+}  // namespace sim
