@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <filesystem>
 
 #include "base/checked.h"
 #include "base/log.h"
@@ -44,6 +45,12 @@ bool IsNameOfLeftover(const std::string& name) {
          MarkOf(id) == name.substr(mark) &&
          CheckpointName::Parse(name.substr(sizeof(kSaving) - 1, mark - (sizeof(kSaving) - 1)),
                                &parsed);
+}
+
+// Returns the folder that has the entry `path`.
+std::string ParentOf(const std::string& path) {
+  const std::string parent = std::filesystem::u8path(path).parent_path().u8string();
+  return parent.empty() ? "." : parent;
 }
 
 // Returns whether a save writes a file of this name to the folder of a checkpoint.
@@ -96,12 +103,36 @@ Status CheckpointFolder::NotFound() const {
                 FileFault{path_, ENOENT, 0});
 }
 
-Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, CheckpointName* name) {
-  MV_RETURN_IF_NOT_OK(files_->EnsureFolders(path_));
-  MV_ASSIGN_OR_RETURN(const auto entries, files_->List(path_));
-  for (const std::string& entry : entries) {
-    if (LooksLikeLeftover(entry)) RemoveLeftover(entry);
+Status CheckpointFolder::Make() const {
+  std::vector<std::string> missing;  // the deepest first
+  std::string path = path_;
+  for (;;) {
+    MV_ASSIGN_OR_RETURN(const EntryKind kind, files_->KindOf(path));
+    if (kind != EntryKind::kNone || ParentOf(path) == path) break;
+    missing.push_back(path);
+    path = ParentOf(path);
   }
+  // A save that was killed may have just made the deepest folder. A folder that this user may not
+  // read is none that a save has made anything in.
+  (void)files_->SyncFolder(ParentOf(path));
+  for (; !missing.empty(); missing.pop_back()) {
+    const Status made = files_->CreateFolder(missing.back());
+    // Another process may have made it meanwhile.
+    const bool exists = !made.ok() && made.file() != nullptr && made.file()->error_number == EEXIST;
+    if (!made.ok() && !exists) return made;
+    MV_RETURN_IF_NOT_OK(files_->SyncFolder(ParentOf(missing.back())));
+  }
+  return Status::Ok();
+}
+
+Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, CheckpointName* name) {
+  MV_RETURN_IF_NOT_OK(Make());
+  MV_ASSIGN_OR_RETURN(const auto entries, files_->List(path_));
+  std::vector<std::string> leftovers;
+  for (const std::string& entry : entries) {
+    if (LooksLikeLeftover(entry)) leftovers.push_back(entry);
+  }
+  RemoveLeftovers(leftovers);
   MV_ASSIGN_OR_RETURN(const auto names, List());
   *name = CheckpointName{1, std::max<int64_t>(step, 0)};
   if (!names.empty()) {
@@ -150,14 +181,23 @@ Status CheckpointFolder::Retire(int64_t keep, std::vector<std::string>* retired)
   return Status::Ok();
 }
 
-void CheckpointFolder::RemoveLeftover(const std::string& name) {
-  const std::string path = StrCat(path_, "/", name);
-  const Status removed =
-      IsNameOfLeftover(name)
-          ? files_->RemoveFolder(path, &IsFileOfCheckpoint)
-          : Status(Code::kCheckpointIo, StrCat(path, " is not the name of a folder of a save"));
-  if (!removed.ok())
-    LogWarning(StrCat("what looks like a leftover of a save stays: ", removed.text()));
+void CheckpointFolder::RemoveLeftovers(const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  // Otherwise a power failure could bring back the name of a checkpoint without its files.
+  const Status synced = files_->SyncFolder(path_);
+  if (!synced.ok()) {
+    LogWarning(StrCat("what saves have left stays: ", synced.text()));
+    return;
+  }
+  for (const std::string& name : names) {
+    const std::string path = StrCat(path_, "/", name);
+    const Status removed =
+        IsNameOfLeftover(name)
+            ? files_->RemoveFolder(path, &IsFileOfCheckpoint)
+            : Status(Code::kCheckpointIo, StrCat(path, " is not the name of a folder of a save"));
+    if (!removed.ok())
+      LogWarning(StrCat("what looks like a leftover of a save stays: ", removed.text()));
+  }
 }
 
 }  // namespace multiverso

@@ -48,13 +48,18 @@ class CheckpointFolder {
   // Removes a folder that Begin created, and ignores failures.
   void Abandon(const std::string& partial_folder);
   // Renames all checkpoints except for the last `keep`, so that readers no longer find them, and
-  // adds their new names to `retired`. RemoveLeftover then frees their space, which takes longer. A
-  // checkpoint that cannot be renamed stays, with a warning.
+  // adds their new names to `retired`. RemoveLeftovers then frees their space, which takes longer.
+  // A checkpoint that cannot be renamed stays, with a warning.
   Status Retire(int64_t keep, std::vector<std::string>* retired);
-  // Removes an entry of the folder that Retire or a killed job has left. A failure is a warning.
-  void RemoveLeftover(const std::string& name);
+  // Removes entries of the folder that Retire or a killed job has left, when it is certain that no
+  // power failure can bring back their earlier names. A failure is a warning.
+  void RemoveLeftovers(const std::vector<std::string>& names);
 
  private:
+  // Creates the folder and its parents, one after the other, and flushes each to the disk, so that
+  // no power failure takes away the folder of a complete checkpoint.
+  Status Make() const;
+
   FileSystem* files_;
   std::string path_;
 };

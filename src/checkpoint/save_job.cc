@@ -108,8 +108,7 @@ void SaveJob::Run() {
 
 void SaveJob::RemoveOld() {
   try {
-    CheckpointFolder folder(files_, plan_.folder);
-    for (const std::string& name : retired_) folder.RemoveLeftover(name);
+    CheckpointFolder(files_, plan_.folder).RemoveLeftovers(retired_);
   } catch (const std::exception& error) {
     LogWarning(StrCat("old checkpoints stay: ", error.what()));
   }

@@ -23,6 +23,17 @@ bool NeedsTablesAtRest(CollectiveKind kind) {
          kind == CollectiveKind::kPublish || kind == CollectiveKind::kCollectiveGet;
 }
 
+// Returns how many allgathers the group of all ranks has begun, as far as the first `joined` ranks
+// have noted.
+uint64_t LastSequence(const RankContext& context, int joined) {
+  uint64_t sequence = 0;
+  for (int rank = 0; rank < joined; ++rank) {
+    const auto& progress = context.memory()->slot(rank).groups[kWorldGroup];
+    sequence = std::max(sequence, progress.sequence.load(std::memory_order_acquire));
+  }
+  return sequence;
+}
+
 // Publishes that a call is over, unless that of a later one is known.
 void PublishEnd(NodeControl::Calls* calls, uint32_t number, uint64_t sequence) {
   uint64_t before = calls->over.load(std::memory_order_acquire);
@@ -116,14 +127,10 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
     // The participants may all have ended in the call, which is then over.
     const auto joined = static_cast<int>(LowOf(calls().latest.load(std::memory_order_acquire)));
     const std::vector<int> ended = context_->peers()->EndedRanks();
-    uint64_t sequence = 0;
-    int remaining = joined;
-    for (int rank = 0; rank < joined; ++rank) {
-      if (std::binary_search(ended.begin(), ended.end(), rank)) --remaining;
-      const auto& progress = context_->memory()->slot(rank).groups[kWorldGroup];
-      sequence = std::max(sequence, progress.sequence.load(std::memory_order_acquire));
+    const auto is_here = [&](int rank) { return rank < joined; };
+    if (std::count_if(ended.begin(), ended.end(), is_here) == joined) {
+      PublishEnd(&calls(), number, LastSequence(*context_, joined));
     }
-    if (remaining == 0) PublishEnd(&calls(), number, sequence);
     const Instant now = Clock::now();
     const bool is_timeout = now >= limit.deadline;
     if ((is_timeout || watch.IsLineDue(now)) && !is_over()) {
@@ -150,6 +157,14 @@ Status CollectiveCall::AwaitOthers(RankContext* context, const WaitLimit& limit)
   // The call may wait for a disk. Its participants have a deadline, or end.
   const WaitLimit without_deadline = WaitLimit::Until(Instant::max(), limit.interrupt);
   return CollectiveCall(context, kind).AwaitEnd(number, without_deadline);
+}
+
+void CollectiveCall::SkipEarlier(RankContext* context) {
+  NodeControl::Calls& calls = context->memory()->control()->calls;
+  const uint32_t number = NumberOf(calls.latest.load());
+  // Its participants have ended, perhaps before they had ended the call.
+  PublishEnd(&calls, number, LastSequence(*context, context->members().size()));
+  context->SkipCalls(number);
 }
 
 void CollectiveCall::EndOpening(RankContext* context) {

@@ -39,6 +39,9 @@ class CollectiveCall {
   static Status AwaitOthers(RankContext* context, const WaitLimit& limit);
   // Records the end of the opening, for a rank with which the session was opened.
   static void EndOpening(RankContext* context);
+  // Skips the calls that others have made, for the last rank of an elastic session: its next call
+  // is none of theirs.
+  static void SkipEarlier(RankContext* context);
   // Returns the number of the call, which is the same on all ranks of an elastic session.
   uint32_t number() const { return number_; }
 

@@ -45,6 +45,8 @@ class RankContext final {
   // The first is the opening of the session.
   uint32_t CountCall() { return ++calls_; }
   uint32_t calls() const { return calls_; }
+  // Counts all calls up to that number as made, for the last rank of the session.
+  void SkipCalls(uint32_t number) { calls_ = number; }
 
   // The group of all ranks of the session.
   Group* world() { return &world_; }

@@ -133,6 +133,11 @@ Result<std::unique_ptr<Session>> Joining::Run(Interrupt* interrupt) {
     JoinLock lock(session_->segment()->fd(), *control());
     MV_RETURN_IF_NOT_OK(lock.TakeUnless([] { return false; }, limit));
     const Status taken = TakeRank();
+    if (!taken.ok()) {
+      // The next process to get the lock may take this rank, whose presence ends here.
+      heartbeat_.reset();
+      context_.reset();
+    }
     // The end of the mapping has ended all marks.
     if (!session_->segment()->is_mapped() && context_ == nullptr) lock.Forget();
     MV_RETURN_IF_NOT_OK(taken);

@@ -5,6 +5,7 @@
 
 #include "base/failpoint.h"
 #include "base/text.h"
+#include "group/collective_call.h"
 #include "session/saving.h"
 #include "session/session.h"
 
@@ -69,7 +70,10 @@ bool Session::IsLastToLeave() {
   }
   // Each rank says that it leaves before it looks, so at least the last to say so sees that none
   // stays. One of those that see it ends the session, unless another rank has joined it.
-  return joined.End(size);
+  if (!joined.End(size)) return false;
+  // The call in which it saves is the next of the session, of which it may have made fewer calls.
+  CollectiveCall::SkipEarlier(context_.get());
+  return true;
 }
 
 Status Session::Close(Interrupt* interrupt) {

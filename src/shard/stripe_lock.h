@@ -57,7 +57,8 @@ struct alignas(64) StripeLock : RobustLock {
 
   // Runs read() without the lock. Returns false if a writer interfered, in which case the data that
   // was read is worthless. ThreadSanitizer would report such reads as data races, so under
-  // ThreadSanitizer this function returns false, and the reader takes the lock.
+  // ThreadSanitizer this function returns false, and the reader takes the lock. The simulation
+  // (tests/sim) is compiled for ThreadSanitizer, but runs without it.
   template <class Read>
   bool ReadUnlocked(Read read) const {
     const uint32_t begun = BeginRead();
@@ -71,7 +72,7 @@ struct alignas(64) StripeLock : RobustLock {
   // The read is useless unless MayRead accepts what this returns, and EndRead accepts it
   // afterwards.
   uint32_t BeginRead() const {
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) && !defined(MULTIVERSO_SIMULATION)
     return kBeingChanged;
 #else
     return sequence.load(std::memory_order_acquire);

@@ -7,6 +7,8 @@
 //   simulation traffic NODES                      the messages of a barrier
 //   simulation replay FILE                        the plan in a file, with its trace
 //   simulation plan SEED [name=value ...]         prints the plan of a seed
+//   simulation stories FIRST COUNT [name=value ...]  stories of several jobs over one disk
+//   simulation stories FILE...                    the stories in files, and the traces of failures
 //   simulation known [FOLDER]                     FOLDER/runs/*.txt and FOLDER/seeds.txt
 //
 // A seed that fails prints the command that repeats it, and a plan that is smaller and fails, too.
@@ -29,6 +31,7 @@
 #include "job/plan.h"
 #include "job/run.h"
 #include "job/shrink.h"
+#include "stories/run.h"
 
 namespace {
 
@@ -291,6 +294,7 @@ int RunKnown(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "stories") return sim::StoriesMain(argc - 1, argv + 1);
   Arguments arguments;
   if (!ReadArguments(argc, argv, &arguments)) return 2;
   if (command == "run") return RunSeeds(arguments);
@@ -307,6 +311,7 @@ int main(int argc, char** argv) {
                "       simulation traffic NODES\n"
                "       simulation replay FILE\n"
                "       simulation plan SEED [name=value ...]\n"
+               "       simulation stories FIRST COUNT|FILE... [name=value ...]\n"
                "       simulation known [FOLDER]\n");
   return 2;
 }

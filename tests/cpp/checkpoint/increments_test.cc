@@ -165,7 +165,7 @@ TEST_F(Increments, AreCompleteWithoutTheOtherCheckpoints) {
   std::vector<std::string> retired;
   EXPECT_TRUE(IsOk(folder.Retire(1, &retired)));
   EXPECT_EQ(retired.size(), 2U);
-  for (const std::string& name : retired) folder.RemoveLeftover(name);
+  folder.RemoveLeftovers(retired);
   EXPECT_TRUE(Leftovers(folder_.path()).empty());
   EXPECT_EQ(ValueOf(folder.List()).size(), 1U);
   EXPECT_TRUE(IsOk(Verify(PathOf(3))));
