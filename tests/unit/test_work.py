@@ -98,22 +98,6 @@ class TestWork(SessionCleanupTestCase, FolderTestCase):
             next(loop)
         loop.close()
 
-    def test_rejects_wrong_arguments(self):
-        with mv.session():
-            for items in (iter([1]), 5, {1, 2}):
-                with self.assertRaisesRegex(TypeError, "items: expected a sequence"):
-                    mv.Work(items)
-            for lease in (0, -1, float("inf")):
-                with self.assertRaisesRegex(ValueError, "lease: expected .* above 0"):
-                    mv.Work(range(3), lease)
-            with self.assertRaisesRegex(TypeError, "lease"):
-                mv.Work(range(3), "60")
-
-    def test_needs_a_session(self):
-        self.assertRaisesRegex(mv.errors.StateError, "mv.init", mv.Work, range(3))
-        with mv.session(staleness=2):
-            self.assertEqual(list(mv.Work(range(3))), [0, 1, 2])
-
 
 if __name__ == "__main__":
     unittest.main()

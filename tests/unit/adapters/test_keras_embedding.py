@@ -325,35 +325,3 @@ class TestEmbedding(FolderTestCase, KerasTestCase):
                 self.check_like_keras(
                     lambda clipped=clipped: keras.optimizers.SGD(0.1, **clipped), of_table=clipped
                 )
-
-    def test_options_and_inputs_of_keras_that_a_table_does_not_have_are_explained(self):
-        table = table_of()
-        for option, text in (
-            ({"weights": START}, "create it with an array"),
-            ({"embeddings_initializer": "zeros"}, "multiverso.initializers"),
-            ({"embeddings_constraint": "unit_norm"}, "updater changes the rows"),
-            ({"input_dim": ROWS}, "number of rows"),
-            ({"lora_rank": 2}, "not a weight of the model"),
-        ):
-            with self.assertRaisesRegex(TypeError, f"expected no {next(iter(option))}.*{text}"):
-                Embedding(table, **option)
-        for dims in ((ROWS, COLUMNS), (0, 1), (-1, 2), ("a", 3)):
-            with self.assertRaisesRegex(TypeError, "expected a MatrixTable"):
-                Embedding(*dims)
-        with self.assertRaisesRegex(ValueError, "combiner: expected one of 'sum', 'mean', 'sqrtn'"):
-            Embedding(table, combiner="max")
-        with self.assertRaisesRegex(ValueError, "weights: expected None without a combiner"):
-            Embedding(table)(IDS, weights=IDS)
-        with self.assertRaisesRegex(TypeError, "ids: expected a dense array or tensor"):
-            Embedding(table)(keras.KerasTensor((2, 3), "int32", sparse=True))
-        with self.assertRaises(NotImplementedError):
-            layer = Embedding(table)
-            layer.build()
-            layer.quantize("int8")
-
-    def test_rejects_tables_that_take_no_gradients(self):
-        with self.assertRaisesRegex(TypeError, "expected a MatrixTable or HashTable, received str"):
-            Embedding("rows")
-        for table in (mv.MatrixTableHandler(2, 2), mv.MatrixTableHandler(2, 2, dtype="int32")):
-            with self.assertRaisesRegex(ValueError, "whose updater takes gradients"):
-                Embedding(table)

@@ -106,29 +106,6 @@ class TestAgainstKeras(unittest.TestCase):
             with self.subTest(updater=name, options=options | extra):
                 self._compare(name, "float32", options | extra)
 
-    def test_other_steps_raise_with_the_difference(self):
-        optimizers = self.keras.optimizers
-        excluding = optimizers.SGD(0.1, weight_decay=0.1)
-        excluding.exclude_from_weight_decay(var_names=["bias"])
-        stepped = optimizers.Adam(0.1)
-        stepped.apply([self.keras.ops.ones(2)], [self.keras.Variable(np.ones(2, "float32"))])
-        schedule = optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
-        for optimizer, text in (
-            (optimizers.Adam(global_clipnorm=1.0), "global_clipnorm=1.0 uses the norm of all par"),
-            (optimizers.SGD(use_ema=True), "use_ema=True"),
-            (optimizers.SGD(loss_scale_factor=8), "loss_scale_factor=8"),
-            (optimizers.SGD(gradient_accumulation_steps=2), "gradient_accumulation_steps=2"),
-            (optimizers.RMSprop(centered=True), "keras.optimizers.RMSprop: centered"),
-            (optimizers.SGD(schedule), "schedule"),
-            (excluding, "excludes variables"),
-            (stepped, "has made steps"),
-        ):
-            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
-                mv.updaters.from_keras(optimizer)
-        for optimizer in (optimizers.Lion(), optimizers.LossScaleOptimizer(optimizers.SGD()), 1):
-            with self.assertRaisesRegex(TypeError, "Ftrl, received a .*no updater makes"):
-                mv.updaters.from_keras(optimizer)
-
     def test_tensors_and_variables_without_dimensions_are_numbers(self):
         for number in (self.keras.ops.convert_to_tensor(0.5), self.keras.Variable(0.5)):
             table = mv.ArrayTableHandler(1, updater="sgd", learning_rate=number)

@@ -84,47 +84,11 @@ class TestAgainstTorch(SessionTestCase):
             ),
         )
 
-    def test_other_steps_raise_with_the_difference(self):
-        parameters = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))]
-        optim = torch.optim
-        stepped = optim.Adam(parameters)
-        parameters[0].grad = torch.ones(2)
-        stepped.step()
-        groups = [{"params": parameters[:1], "lr": 1.0}, {"params": parameters[1:]}]
-        for optimizer, text in (
-            (optim.SGD(parameters, 0.1, momentum=0.9, weight_decay=0.1), "part of its gradients"),
-            (optim.Adam(parameters, weight_decay=0.1), r"torch.optim.Adam.*0.1.*\(L2\)"),
-            (optim.Adagrad(parameters, weight_decay=0.1), "L2"),
-            (optim.Adagrad(parameters, lr_decay=0.1), "lr_decay=0.1"),
-            (optim.RMSprop(parameters, centered=True), "centered"),
-            (optim.SGD(parameters, 0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
-            (optim.SGD(parameters, 0.1, maximize=True), "maximize"),
-            (optim.SGD(groups, 0.1), "different options"),
-            (stepped, "has made steps"),
-        ):
-            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
-                mv.updaters.from_torch(optimizer)
-
-        class Other(torch.optim.SGD):
-            pass
-
-        for optimizer in (optim.NAdam(parameters), optim.SparseAdam(parameters), Other(parameters)):
-            with self.assertRaisesRegex(TypeError, "SGD, Adam, .* received a .*no updater makes"):
-                mv.updaters.from_torch(optimizer)
-        with self.assertRaisesRegex(TypeError, "received a builtins.str"):
-            mv.updaters.from_torch("adam")
-
     def test_tensors_without_dimensions_are_numbers(self):
         options = {"learning_rate": torch.tensor(0.5, dtype=torch.bfloat16), "momentum": 0.0}
         table = mv.ArrayTableHandler(torch.tensor(2), updater="momentum", **options)
         table.set_option(learning_rate=torch.nn.Parameter(torch.tensor(2.0)))
         self.assertEqual(table.add_get([1, 2]).tolist(), [-2, -4])
-        for wrong in (torch.tensor([0.5]), torch.tensor(True), torch.tensor(1j)):
-            with self.assertRaisesRegex(TypeError, "learning_rate: expected a finite number"):
-                table.set_option(learning_rate=wrong)
-        for wrong in (torch.tensor([2]), torch.tensor(2.0), torch.tensor(True)):
-            with self.assertRaisesRegex(TypeError, "size: expected an int"):
-                mv.ArrayTableHandler(wrong)
 
 
 class TestAgainstFbgemm(unittest.TestCase):

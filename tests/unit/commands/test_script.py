@@ -1,7 +1,5 @@
 """``python -m multiverso SCRIPT`` in one process, and invalid arguments of ``multiverso run``."""
 
-import contextlib
-import io
 import tempfile
 import textwrap
 import unittest
@@ -9,7 +7,6 @@ from pathlib import Path
 
 from programs import run_python
 
-from multiverso._commands import main
 from multiverso._local.cores import THREAD_VARIABLES, Cores
 
 
@@ -43,11 +40,6 @@ class TestScript(unittest.TestCase):
             with self.subTest(code):
                 result = run_script(f"import sys; sys.exit({code})")
                 self.assertEqual(result, (expected, "", text))
-
-    def test_missing_script_is_one_line(self):
-        status, output, errors = run_python("-m", "multiverso", "nothing.py", "--lr", "1")
-        self.assertEqual((status, output), (2, ""))
-        self.assertEqual(errors, "multiverso: nothing.py: no such file\n")
 
     def test_traceback_begins_in_the_script(self):
         status, _, errors = run_script("def f():\n    raise KeyError('batch')\nf()\n")
@@ -108,38 +100,3 @@ class TestCores(unittest.TestCase):
     def test_threads_of_the_user_stay(self):
         found, _ = self.run_job("-np", "2", OMP_NUM_THREADS="7")
         self.assertEqual(found[:3], [2, 14, 14])
-
-
-class TestRun(unittest.TestCase):
-    def error_of_run(self, *arguments):
-        with contextlib.redirect_stderr(io.StringIO()) as err:
-            try:
-                code = main(["run", *arguments])
-            except SystemExit as error:
-                code = error.code
-        self.assertEqual(code, 2)
-        return err.getvalue()
-
-    def test_run_rejects_invalid_arguments(self):
-        self.assertIn(">= 1, received '0'", self.error_of_run("-np", "0", "train.py"))
-        self.assertIn("received 'two'", self.error_of_run("-np", "two", "train.py"))
-        self.assertIn(">= 0, received '-1'", self.error_of_run("--restarts", "-1", "train.py"))
-        self.assertIn("no such file", self.error_of_run("-np", "2", "/nowhere/train.py"))
-
-    def test_run_rejects_options_that_do_not_fit_together(self):
-        for arguments, text in (
-            (["--elastic", "8:2"], "expected MIN:MAX with 1 <= MIN <= MAX, received '8:2'"),
-            (["-np", "1", "--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 1"),
-            (["-np", "5", "--elastic", "2:4"], "expected 2 to 4 ranks with --elastic, received 5"),
-            (["--elastic", "1:4", "--mpirun", "x"], "expected neither --mpi nor --mpirun"),
-            (["--respawn"], "--respawn needs --elastic"),
-            (["--max", "1", "--elastic", "2:4"], "--max: expected 2 to 4 ranks with --elastic"),
-            (["--bind", "core", "--elastic", "1:4"], "expected neither --elastic nor mpirun"),
-            (["--bind", "numa", "--mpi"], "expected neither --elastic nor mpirun"),
-            (["--tag", "--mpi"], "--tag: expected no mpirun, which tags lines itself"),
-            (["--tag", "--mpirun", "x"], "mpirun --tag-output (with MPICH -prepend-rank) -np"),
-            (["--bind", "core", "-np", "4096"], "ranks, received 4096"),
-            (["-np", "2", "--max", "2"], "--max: expected no -np"),
-        ):
-            with self.subTest(arguments):
-                self.assertIn(text, self.error_of_run(*arguments, "train.py"))

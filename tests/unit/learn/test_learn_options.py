@@ -6,7 +6,6 @@ import importlib.util
 import io
 import os
 import unittest
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -26,7 +25,6 @@ if not MISSING:
         Data,
         InputError,
         ModelBuilder,
-        ModelFromJson,
         MPIManager,
         _environment as environment,
         _options as options,
@@ -57,33 +55,6 @@ class TestAlgo(unittest.TestCase):
                 if wanted is not None:
                     self.assertEqual(chosen.options, wanted)
 
-    def test_algo_names_the_invalid_argument(self):
-        for given, words in (
-            ({"optimizer": "none"}, "expected one of sgd, .*'none'"),
-            ({"optimizer": None}, "optimizer"),
-            ({"optimizer": "adam", "rho": 1}, "adam: expected options among .*rho=1"),
-            ({"optimizer": "adam", "learning_rate": "fast"}, "learning_rate: .*'fast'"),
-            ({"optimizer": "adam", "learning_rate": float("nan")}, "finite"),
-            ({"optimizer": "adam", "mode": "other"}, "mode: .*'other'"),
-            ({"optimizer": "adam", "validate_every": -1}, "validate_every: .*-1"),
-            ({"optimizer": None, "mode": "easgd", "elastic_force": 2}, "elastic_force: .*2"),
-            ({"optimizer": None, "mode": "easgd", "elastic_lr": -1}, "elastic_lr: .*-1"),
-            ({"optimizer": None, "mode": "easgd", "learning_rate": 1}, "optimizer"),
-            ({"optimizer": None, "mode": "easgd", "worker_optimizer": 3}, "worker_optimizer"),
-            ({"optimizer": "sgd", "sync_every": 4, "fragments": 2}, "fragments: .*diloco.*'sgd'"),
-            ({"optimizer": "sgd", "weight": "samples"}, "weight: expected mode 'diloco'"),
-            (
-                {"optimizer": "sgd", "mode": "diloco", "weight": 2},
-                "weight: expected one of 'samples'.*2",
-            ),
-            (
-                {"optimizer": "sgd", "mode": "diloco", "sync_every": 2, "fragments": 3},
-                "fragments: expected at most sync_every, 2, received 3",
-            ),
-        ):
-            with self.subTest(**given), self.assertRaisesRegex(InputError, words):
-                Algo(**given)
-
     def test_elastic_force_is_divided_among_workers_by_default(self):
         self.assertEqual(Algo(None, mode="easgd").force(3), 0.9 / 3)
         self.assertEqual(Algo(None, mode="easgd", elastic_force=0.5).force(3), 0.5)
@@ -97,22 +68,6 @@ class TestManager(unittest.TestCase):
         builder.build_model.assert_not_called()
         self.assertIsNone(manager.model)
 
-    def manager(self, num_epochs=1, **given):
-        return MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), num_epochs, [], **given)
-
-    def test_rejects_arguments_that_are_not_positive_integers(self):
-        for name, make in (
-            ("batch_size", Data),
-            ("sync_every", lambda value: Algo("sgd", sync_every=value)),
-            ("num_epochs", self.manager),
-            ("num_masters", lambda value: self.manager(num_masters=value, synchronous=True)),
-            ("checkpoint_interval", lambda value: self.manager(checkpoint_interval=value)),
-        ):
-            for wrong in (0, -1, 2.5, "3", True, None):
-                words = f"^{name}: expected (an int|1 to .*), received {wrong!r}"
-                with self.subTest(name, wrong=wrong), self.assertRaisesRegex(InputError, words):
-                    make(wrong)
-
     def test_workers_get_contiguous_shares_of_files_that_differ_by_one_at_most(self):
         for files in range(1, 12):
             for workers in range(1, files + 1):
@@ -120,17 +75,6 @@ class TestManager(unittest.TestCase):
                 shares = [files_of_worker(names, worker, workers) for worker in range(workers)]
                 self.assertEqual([name for part in shares for name in part], names)
                 self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
-
-    def test_manager_rejects_invalid_timeouts(self):
-        for timeout in (0, -1, float("inf"), "1"):
-            with self.assertRaisesRegex(InputError, "timeout: expected a finite number"):
-                self.manager(timeout=timeout)
-
-    def test_model_needs_either_a_file_or_a_json_string(self):
-        self.assertEqual(ModelFromJson("a.json").filename, "a.json")
-        for given in ({}, {"filename": "a.json", "json_str": "{}"}):
-            with self.subTest(**given), self.assertRaisesRegex(InputError, "both or neither"):
-                ModelFromJson(None, **given)
 
 
 @needs_extra
@@ -200,9 +144,6 @@ class TestCommand(FolderTestCase):
     def test_parses_options_of_the_optimizer(self):
         for words in (["learning_rate=0.1", "nesterov=true"], ["learning_rate=0.1,nesterov=True"]):
             self.assertEqual(options.options_of(words), {"learning_rate": 0.1, "nesterov": True})
-        for wrong in ("learning_rate", "learning_rate=fast", "=", "a=1 2"):
-            with self.subTest(wrong), self.assertRaisesRegex(InputError, "NAME=NUMBER"):
-                options.options_of([wrong])
 
     def test_parses_conditions_that_stop_a_training(self):
         early, target = "--early-stopping", "--target-metric"
@@ -214,13 +155,6 @@ class TestCommand(FolderTestCase):
         ):
             with self.subTest(text):
                 self.assertEqual(options.condition(option, text, number), wanted)
-        for option, number, texts in (
-            (early, int, ("", "a,b", "a,=,3", "a,<,b", "a,<,1.5", "a,<,-1")),
-            (target, float, ("", "1", "a,=,3", "a,<,b")),
-        ):
-            for wrong in texts:
-                with self.subTest(wrong), self.assertRaisesRegex(InputError, option):
-                    options.condition(option, wrong, number)
 
     def run_command(self, *arguments, **environ):
         """Run ``multiverso-learn``; return the exit code and the printed text."""
@@ -236,31 +170,9 @@ class TestCommand(FolderTestCase):
                 return end.code, printed.getvalue()
 
     def test_invalid_options_give_one_line_on_the_master_and_exit_code_2(self):
-        files = [f"{self.folder}/{name}.list" for name in ("empty", "binary", "good", "names")]
-        empty, binary, good, names = files
-        contents = (b"", b"\xff\xfe", empty.encode(), b"none.h5\n")
-        for path, content in zip(files, contents, strict=True):
-            Path(path).write_bytes(content)
         for given, words in (
             (["m", "none.list", "none.list"], "cannot read none.list .*: No such file"),
-            (["m", empty, "none.list"], "expected names of files, found none"),
-            (["m", binary, "none.list"], "cannot read .*binary.list as text"),
-            (["m", names, "none.list"], "line 1 of .*: no such file: none.h5"),
-            (["m", good, good, "--batch", "0"], "--batch"),
-            (["m", good, good, "--masters", "0"], "--masters"),
-            (["m", good, good, "--epochs", "x"], "--epochs"),
-            (["m", good, good, "--timeout", "0"], "--timeout: .*above 0, received 0"),
-            (["m", good, good, "--timeout", "nan"], "--timeout: .*received nan"),
-            (["m", good, good, "--optimizer", "x"], "expected one of .*'x'"),
-            (["m", good, good, "--early-stopping", "x"], "--early-stopping"),
-            (["m", good, good, "--mode", "easgd", "--elastic-force", "9"], "force"),
-            (["m", good, good, "--mode", "gem"], "--mode: gem .*use .*dcasgd"),
-            (["--model_weights", "x.h5", "m", good, good], "--model_weights: .*a .keras file"),
-            (["m", "--worker-optimizer-params={}", good, good], "use --elastic-lr"),
-            *(
-                (["m", good, good, name], f"{name}: it does not exist here; ")
-                for name in options._REFUSED
-            ),
+            *((["m", name], f"{name}: it does not exist here; ") for name in options._REFUSED),
             (["m"], "required"),
         ):
             with self.subTest(given=given):

@@ -6,7 +6,6 @@ import unittest
 from folders import FolderTestCase
 from programs import run_program
 
-import multiverso as mv
 from multiverso._mpi.launcher import LAUNCHERS, Launcher, find_launcher, without_rank
 
 # The code of a stub of mpi4py, whose vendor and size FAKE_VENDOR and FAKE_SIZE choose.
@@ -98,14 +97,6 @@ class TestWithoutLauncher(unittest.TestCase):
             assert "libmpi" not in open("/proc/self/maps").read()
         """
         self.assertEqual(run_program(code), (0, "", ""))
-
-
-class TestCommArgument(unittest.TestCase):
-    def test_rejects_comm_of_other_types(self):
-        for wrong in (3, "MPI_COMM_WORLD", object()):
-            with self.assertRaisesRegex(TypeError, f"Intracomm, received {type(wrong).__name__}"):
-                mv.init(comm=wrong)
-        self.assertFalse(mv.is_initialized())
 
 
 class TestWithStubMPI(FolderTestCase):

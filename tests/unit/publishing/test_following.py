@@ -251,22 +251,6 @@ class TestFolders(FolderTestCase):
             self.assertEqual(view.version, version)
             self.assertEqual(view.tables["w"].get().tolist(), [1, 2, 3])
 
-    def test_ids_that_are_no_rows_are_refused(self):
-        with mv.session(name="followed"):
-            tables = [
-                mv.MatrixTable(4, 2, name="m"),
-                mv.MatrixTable(4, 2, Constant(1), name="lazy"),
-                mv.HashTable(2, capacity=8, name="k"),
-            ]
-            mv.publish(to=self.folder)
-            del tables
-        with mv.follow(self.folder) as view:
-            for name in ("m", "lazy"):
-                for ids in ([-1], [0, 4], np.array([2**40]), range(3, 5)):
-                    with self.subTest(name, ids=ids), self.assertRaises(IndexError):
-                        view.tables[name].get(ids)
-            self.assertEqual(view.tables["k"].get([-1, 2**40]).tolist(), [[0, 0]] * 2)
-
     def test_array_with_an_initializer_is_published(self):
         with mv.session(name="followed"):
             table = mv.ArrayTable(100_000, RandomNormal(seed=3), name="w")
@@ -367,22 +351,6 @@ class TestTables(FolderTestCase):
         self.assertEqual(ids.tolist(), [12_345_678])
         np.testing.assert_array_equal(rows, [[4, 4]])
         np.testing.assert_array_equal(view.tables["m"].get([0]), [[3, 3]])
-
-    def test_arguments_and_states(self):
-        view = self.follow_one(lambda: mv.ArrayTable(3, name="w"), lambda w: None)
-        with self.assertRaisesRegex(StateError, "has no table 'x'; its tables: 'w'"):
-            view.cut(["x"])
-        self.assertRaises(mv.OperationTimeout, view.wait, timeout=0)
-        view.close()
-        for call in (view.cut, view.wait, lambda: view.changed("w")):
-            self.assertRaisesRegex(StateError, "closed", call)
-        with self.assertRaisesRegex(StateError, "nothing has been published there"):
-            mv.follow(self.folder.with_name("none"))
-        with mv.session(name="followed"):
-            self.assertRaises(ValueError, mv.publish, 1, to=self.folder, dtype="float16")
-            self.assertRaises(ValueError, mv.publish, 1, to=self.folder, full_every=0)
-        with mv.session():
-            self.assertRaisesRegex(StateError, "name", mv.publish, 1, to=self.folder)
 
 
 if __name__ == "__main__":

@@ -249,21 +249,6 @@ class TestNotice(SessionCleanupTestCase):
             self.assertEqual(saved.step, 4)
             self.assertEqual([saved.read(i)[0] for i in range(2)], [4, 3])
 
-    def test_refuses_options_that_it_cannot_fulfil(self):
-        for options, text in (
-            ({"on_term": "stop"}, "on_term: expected one of 'end', 'leave', received 'stop'"),
-            ({"on_term": "leave", "checkpoints": 3}, "expected"),
-        ):
-            with self.assertRaisesRegex((TypeError, ValueError), text):
-                mv.init(**options)
-            self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
-            self.assertFalse(mv.is_initialized())
-        session = mv.init(on_term="leave")
-        for step, kind in ((-1, ValueError), ("a", TypeError)):
-            with self.assertRaises(kind):
-                mv.check_leaving(step)
-        self.assertIs(current_session(), session)
-
 
 PARENT = """
 import os, signal, sys

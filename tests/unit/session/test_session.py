@@ -4,7 +4,6 @@ import logging
 import unittest
 import warnings
 
-import numpy as np
 from programs import run_program
 from sessions import SessionCleanupTestCase
 
@@ -28,36 +27,11 @@ class TestOneRank(SessionCleanupTestCase):
         self.assertIn("rank=0 size=1 open", repr(session))
         mv.barrier()
 
-    def test_one_rank_must_have_both_roles(self):
-        for role in ("worker", "server"):
-            with self.assertRaises((mv.errors.StateError, ValueError)):
-                mv.init(role=role)
-            self.assertFalse(mv.is_initialized())
-
 
 class TestInitAndShutdown(SessionCleanupTestCase):
-    def test_calls_before_init_raise_state_error(self):
-        self.assertFalse(mv.is_initialized())
-        for call in (
-            *(mv.barrier, mv.rank, mv.size, mv.worker_id, mv.server_id, mv.is_master_worker),
-            *(mv.num_workers, mv.num_servers, mv.workers_num, mv.servers_num),
-            api.current_session,
-            lambda: mv.ArrayTableHandler(1),
-            lambda: mv.MatrixTableHandler(1, 1),
-        ):
-            with self.assertRaisesRegex(mv.errors.StateError, r"mv\.init\(\)"):
-                call()
-
     def test_init_with_equal_options_returns_the_open_session(self):
         session = mv.init(role="all", timeout=7.5)
         self.assertIs(mv.init(role="all", timeout=7.5), session)
-
-    def test_init_with_other_options_raises_state_error(self):
-        session = mv.init(timeout=7.5)
-        for other in ({}, {"timeout": 8}, {"timeout": 7.5, "role": "worker"}):
-            with self.assertRaisesRegex(mv.errors.StateError, "other options"):
-                mv.init(**other)
-        self.assertIs(mv.init(timeout=7.5), session)
 
     def test_shutdown_without_a_session_only_warns(self):
         mv.init()
@@ -75,32 +49,6 @@ class TestInitAndShutdown(SessionCleanupTestCase):
             self.assertEqual(table.name, "table 0")
             mv.shutdown()
             self.assertIn("closed", repr(session))
-
-    def test_table_calls_after_shutdown_raise_state_error(self):
-        mv.init()
-        table = mv.ArrayTableHandler(2)
-        matrix = mv.MatrixTableHandler(2, 2, updater="sgd")
-        mv.shutdown()
-        for is_reopened in (False, True):
-            if is_reopened:
-                mv.init()
-                mv.ArrayTableHandler(2)
-                mv.MatrixTableHandler(2, 2)
-            for call in (
-                table.get,
-                lambda: table.get(sync=True),
-                lambda: table.get(out=np.empty(2, np.float32)),
-                lambda: table.add([1, 2]),
-                lambda: table.add_get([1, 2]),
-                lambda: matrix.get([0]),
-                lambda: matrix.add([[1, 2]], [0]),
-                lambda: matrix.set_option(learning_rate=1),
-                lambda: matrix.options,
-            ):
-                with self.assertRaises(mv.errors.StateError):
-                    call()
-            self.assertIn("2 float32", repr(table))
-            self.assertEqual(matrix.shape, (2, 2))
 
     def test_init_and_shutdown_log_and_warn_nothing(self):
         with self.assertNoLogs("multiverso", logging.INFO), warnings.catch_warnings():

@@ -178,19 +178,6 @@ class TestSpawn(unittest.TestCase):
             mv.spawn(prints_slowly, 1, (path,), method="fork")
             self.assertEqual(path.read_text("utf-8"), "written")
 
-    def test_rejects_wrong_arguments(self):
-        for nprocs in (0, -1):
-            with self.assertRaisesRegex(ValueError, "nprocs"):
-                mv.spawn(sums, nprocs)
-        with self.assertRaisesRegex(TypeError, "nprocs"):
-            mv.spawn(sums, "2")
-        with self.assertRaisesRegex(ValueError, "method"):
-            mv.spawn(sums, 2, (1,), method="thread")
-
-    def test_refuses_to_fork_an_open_session(self):
-        with mv.session(), self.assertRaisesRegex(mv.errors.StateError, "shutdown"):
-            mv.spawn(sums, 2, (1,), method="fork")
-
     def test_timeout_ends_ranks_that_still_run(self):
         with self.assertRaisesRegex(mv.OperationTimeout, r"still run: \[0, 1\]") as e:
             mv.spawn(waits_for_ever, 2, timeout=0.5)
@@ -416,18 +403,6 @@ class TestLocalJob(unittest.TestCase):
         variables = LocalJob(new_name(), 0, 2).variables()
         self.assertIsNone(find_local_job({**variables, "OMPI_COMM_WORLD_SIZE": "2"}))
 
-    def test_rejects_wrong_variables(self):
-        variables = LocalJob("job", 0, 2).variables()
-        for wrong in (
-            {"MULTIVERSO_RANK": "2"},
-            {"MULTIVERSO_RANK": "-1"},
-            {"MULTIVERSO_SIZE": "two"},
-            {"MULTIVERSO_JOB": ""},
-            {"MULTIVERSO_JOB": 65 * "x"},
-        ):
-            with self.subTest(wrong), self.assertRaises(mv.errors.LauncherError):
-                find_local_job({**variables, **wrong})
-
     def test_torchrun_on_one_machine_names_a_job(self):
         job = find_local_job(TORCHRUN)
         self.assertEqual((job.rank, job.size), (1, 4))
@@ -435,10 +410,6 @@ class TestLocalJob(unittest.TestCase):
         again = find_local_job({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"})
         self.assertNotEqual(again.name, job.name)
         self.assertIsNone(find_local_job({**TORCHRUN, "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}))
-
-    def test_torchrun_on_several_machines_is_refused(self):
-        with self.assertRaisesRegex(mv.errors.LauncherError, "mpirun"):
-            find_local_job({**TORCHRUN, "LOCAL_WORLD_SIZE": "2"})
 
 
 if __name__ == "__main__":

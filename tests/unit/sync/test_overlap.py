@@ -95,13 +95,6 @@ class TestOverlap(FolderTestCase, SessionTestCase):
             call()
             self.assertTrue(future.done())
 
-    def test_rejects_sync_after_shutdown(self):
-        sync = ParamSync([np.zeros(3)], overlap=True)
-        sync.sync()
-        mv.shutdown()
-        with self.assertRaisesRegex(mv.errors.StateError, "has been shut down"):
-            sync.sync()
-
     def test_works_with_an_optimizer_as_updater(self):
         weights = np.zeros(4)
         sync = ParamSync([weights], overlap=True, updater="sgd", learning_rate=0.5)

@@ -100,54 +100,7 @@ class TestSupportedArrays(SessionTestCase):
         np.testing.assert_array_equal(sync.tables[0].get(), [3, 3, 4])
 
 
-class TestRejectedArguments(SessionTestCase):
-    def test_rejects_unsuitable_arrays_and_names(self):
-        weights, read_only = np.zeros(10), np.zeros(2)
-        read_only.flags.writeable = False
-        repeated = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
-        overlapping = [weights[4:], np.zeros(3), weights[:5]]
-        dtypes = ("complex64", "bool", "int8", "uint32", "M8[s]")
-        for arrays, error, message, *name in (
-            ([], ValueError, "parameters: expected parameters, received none"),
-            ([np.zeros(0)], ValueError, "received tensors without elements"),
-            (np.zeros((2, 2)), TypeError, "expected a list of arrays, received ndarray"),
-            (None, TypeError, "expected a list of arrays, received NoneType"),
-            ([np.zeros(2), [1.0]], TypeError, r"arrays\[1\]: expected an array"),
-            *(([np.zeros(2, d)], TypeError, r"arrays\[0\]: expected one of the") for d in dtypes),
-            ([read_only], ValueError, "read-only"),
-            ([repeated], ValueError, "memory for each element"),
-            ([weights, np.zeros(3), weights], ValueError, r"\[0\] and \[2\] share"),
-            (overlapping, ValueError, r"\[0\] and \[2\] share"),
-            ([np.zeros(1)], TypeError, "name: expected a str, received 3", 3),
-        ):
-            with self.subTest(message, arrays=arrays):
-                with self.assertRaisesRegex(error, message):
-                    ParamSync(arrays, *name)
-                mv.barrier()  # the session stays usable
-                mv.ArrayTableHandler(1).add([1])
-
-    def test_accepts_interleaved_views_of_one_array(self):
-        weights = np.zeros(10)
-        ParamSync([weights[::2], weights[1::2]]).sync()
-
-
 class TestLifetime(unittest.TestCase):
-    def test_requires_a_session(self):
-        with self.assertRaises(mv.errors.StateError):
-            ParamSync([np.zeros(2)])
-
-    def test_rejects_use_after_its_session(self):
-        with mv.session():
-            weights = np.zeros(2)
-            sync = ParamSync([weights])
-        weights += 1
-        for _ in range(2):
-            with self.assertRaises(mv.errors.StateError):
-                sync.sync()
-        with mv.session(), self.assertRaises(mv.errors.StateError):
-            sync.sync()
-        np.testing.assert_array_equal(weights, 1)
-
     def test_sync_fails_on_a_rank_that_is_only_a_server(self):
         # A single rank is always a worker, so this test simulates a rank that is only a server.
         with mv.session():

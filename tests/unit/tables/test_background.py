@@ -28,19 +28,6 @@ class TestFutures(SessionTestCase):
             gc.collect()
         self.assertEqual(table.get()[-1], 21)
 
-    def test_invalid_arguments_raise_at_once(self):
-        table = mv.MatrixTableHandler(3, 2)
-        for call, error in (
-            (lambda: table.get_async([3]), IndexError),
-            (lambda: table.add_async(np.ones((1, 2)), [-1]), IndexError),
-            (lambda: table.add_async(np.ones((2, 3)), [0, 1]), ValueError),
-            (lambda: table.get_async([0], out=np.zeros(2)), TypeError),
-            (lambda: table.add_async([["a", "b"]], [0]), TypeError),
-        ):
-            self.assertRaises(error, call)
-        table.flush()
-        self.assertEqual(table.get().tolist(), [[0, 0]] * 3)
-
     def test_limits_of_waits(self):
         table = mv.ArrayTableHandler(2)
         future = table.add_async([1, 2])

@@ -504,8 +504,3 @@ class TestRefusals(BackingTest):
         with mv.session(), self.assertRaises(ValueError):
             mv.HashTable(0, capacity=5, backing=self.folder / "rows")
         self.assertEqual(list(self.folder.iterdir()), [])
-
-    def test_wrong_arguments_are_refused(self):
-        with mv.session():
-            self.assertRaises(TypeError, mv.MatrixTable, 2, 2, backing=3)
-            self.assertRaises(ValueError, mv.MatrixTable, 2, 2, backing="a\0b")

@@ -40,53 +40,6 @@ class TestAcceptedIds(unittest.TestCase):
         self.assertIs(as_ids(ids, "row_ids", 10), ids)
 
 
-class TestRejectedIds(unittest.TestCase):
-    def check_rejected(self, error, *cases):
-        """Check the error and its texts for cases of (row ids, text, ...)."""
-        for row_ids, *texts in cases:
-            with self.subTest(row_ids=row_ids), self.assertRaises(error) as caught:
-                as_ids(row_ids, "row_ids", 10)
-            for text in texts:
-                self.assertIn(text, str(caught.exception))
-
-    def test_rejects_values_that_are_not_integers(self):
-        self.check_rejected(
-            TypeError,
-            ([True], "True", "row_ids[0]"),
-            ([1, 2, False], "False", "row_ids[2]"),
-            ([1, np.bool_(True)], "row_ids[1]"),
-            (np.array([True, False]), "bool"),
-            ([1, 2.0], "2.0", "row_ids[1]"),
-            (np.array([1.0]), "float64"),
-            (np.empty(0), "float64"),
-            ([float("nan")], "nan", "row_ids[0]"),
-            (["1"], "'1'", "row_ids[0]"),
-            ([None], "None"),
-            ([[1, 2]], "[1, 2]"),
-            (np.array([1, 2], object), "object"),
-        )
-
-    def test_rejects_other_containers_and_dimensions(self):
-        self.check_rejected(TypeError, (3, "int"), (np.array(3), "ndarray"), ("12", "str"))
-        self.check_rejected(TypeError, ({1, 2}, "set"), ((i for i in range(2)), "generator"))
-        self.check_rejected(ValueError, (np.zeros((2, 2), int), "(2, 2)"))
-
-    def test_rejects_ids_and_ranges_that_leave_the_table(self):
-        self.check_rejected(
-            IndexError,
-            ([1, 2**63], str(2**63), "row_ids[1]", "0 to 9"),
-            ([-1, 2**63], "received -1", "row_ids[0]"),
-            ([0, -(2**70)], str(-(2**70)), "row_ids[1]"),
-            (np.array([0, 2**63 + 5], np.uint64), str(2**63 + 5), "row_ids[1]"),
-            (range(11), "received 10", "row_ids[10]"),
-            (range(0, 2**90, 3), "received 12", "row_ids[4]"),
-            (range(4, -4, -2), "received -2", "row_ids[3]"),
-            (range(-1, 5), "received -1", "row_ids[0]"),
-            (range(2**70, 2**71), str(2**70), "row_ids[0]"),
-            (range(10**15), "received 10", "row_ids[10]"),
-        )
-
-
 class TestRowsOfATable(SessionTestCase):
     def setUp(self):
         super().setUp()

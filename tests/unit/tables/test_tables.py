@@ -1,9 +1,7 @@
 """Tables on one rank: creation, values, options, and random calls against a NumPy model."""
 
-import copy
 import gc
 import math
-import pickle
 
 import numpy as np
 from sessions import SessionTestCase
@@ -37,34 +35,10 @@ class TestCreation(SessionTestCase):
                 self.assertEqual(table.dtype, np.dtype(forms[0]))
                 self.assertEqual(table.get().dtype, np.dtype(forms[0]))
 
-    def test_rejects_unsupported_dtypes(self):
-        for wrong in (">f2", np.uint8, bool, complex, "O", "U3", "no such", None, ">f4", 3):
-            with self.assertRaisesRegex(TypeError, "int64, float16, bfloat16, received"):
-                mv.ArrayTableHandler(1, dtype=wrong)
-
-    def test_accepts_integers_as_sizes_and_rejects_others(self):
+    def test_accepts_integers_as_sizes(self):
         for right in (3, np.int64(3), np.uint8(3)):
             self.assertEqual(mv.ArrayTableHandler(right).shape, (3,))
             self.assertEqual(mv.MatrixTableHandler(right, right).shape, (3, 3))
-        creations = (
-            mv.ArrayTableHandler,
-            lambda wrong: mv.MatrixTableHandler(wrong, 1),
-            lambda wrong: mv.MatrixTableHandler(1, wrong),
-        )
-        for create in creations:
-            for wrong in (3.0, True, np.bool_(True), "3", None, [3], np.float64(3), math.nan):
-                with self.assertRaisesRegex(TypeError, "expected an int, received"):
-                    create(wrong)
-            for wrong in (0, -1, 2**63, 2**64 + 5, -(2**70)):
-                with self.assertRaisesRegex(ValueError, f"received {wrong}"):
-                    create(wrong)
-        for rows, columns in ((2**32, 2**31), (2**62, 2), (2**63 - 1, 2**63 - 1)):
-            with self.assertRaisesRegex(ValueError, "num_row"):
-                mv.MatrixTableHandler(rows, columns)
-        for size in (2**63 - 1, 2**61):
-            with self.assertRaises((ValueError, MemoryError)):
-                mv.ArrayTableHandler(size)
-        self.assertEqual(mv.ArrayTableHandler(2).get().tolist(), [0, 0])
 
     def test_supports_sizes_above_2_to_the_31(self):
         rows = 2**31 + 7
@@ -121,17 +95,6 @@ class TestInitValue(SessionTestCase):
         self.assertTrue(np.isnan(mv.ArrayTableHandler(1, math.nan).get()).all())
         self.assertEqual(mv.ArrayTableHandler(1, True, dtype="int32").get().tolist(), [1])
 
-    def test_rejects_invalid_initial_values(self):
-        for value in ([1, 2], [1, 2, 3, 4], [[1, 2, 3]], np.zeros((3, 1)), []):
-            with self.assertRaisesRegex(ValueError, r"init_value: expected shape \(3,\), received"):
-                mv.ArrayTableHandler(3, value)
-        for value in (np.zeros((3, 2)), np.zeros(5), np.zeros((1, 6))):
-            with self.assertRaisesRegex(ValueError, r"\(2, 3\) or \(6,\), received"):
-                mv.MatrixTableHandler(2, 3, value)
-        for value, dtype in ((0.5, "int32"), ([1.0], "int64"), (1j, "float32"), ("x", "float32")):
-            with self.assertRaisesRegex(TypeError, f"init_value: expected .*{dtype}"):
-                mv.ArrayTableHandler(1, value, dtype=dtype)
-
     def test_initial_value_is_not_modified(self):
         value = np.ones(3, np.float32)
         table = mv.ArrayTableHandler(3, value)
@@ -181,12 +144,6 @@ class TestValues(SessionTestCase):
 
 
 class TestIdentity(SessionTestCase):
-    def test_rejects_copy_and_pickle(self):
-        for table in (mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)):
-            for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-                with self.assertRaisesRegex(TypeError, r"cannot be copied or pickled.*get\(\)"):
-                    duplicate(table)
-
     def test_tables_are_distinct_and_hashable(self):
         first, second = mv.ArrayTableHandler(1), mv.ArrayTableHandler(1)
         self.assertNotEqual(first, second)
