@@ -100,13 +100,6 @@ def test_average_divides_by_the_workers_of_each_sync(tmp_path):
     assert result.reports[1]["seen"] == [24.0, -2.0]
 
 
-def test_joiner_changes_no_table_while_others_save(tmp_path):
-    with start(tmp_path, 2, "saves", str(tmp_path)) as job:
-        job.wait_for("saving", 0)
-        result = check_joined(job, job.folder.name, 1, "saves", str(tmp_path))
-    assert [result.reports[rank]["loaded"] for rank in (0, 1)] == [0, 0]
-
-
 def test_values_of_the_next_master_are_used_when_the_first_has_left(tmp_path):
     with start(tmp_path, 2, "master_leaves") as job:
         result = job.finish().check()

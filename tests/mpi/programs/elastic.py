@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 import time
 
 import numpy as np
@@ -85,28 +84,6 @@ def joins(size):
         left=[mv.num_workers(), mv.size(), current_session().lost_ranks()],
         versions=[event.version for event in events],
     )
-    mv.shutdown()
-
-
-def saves(folder):
-    """Save while a rank joins that changes a table at once; rank 1 comes late to the save."""
-    begin()
-    table = mv.ArrayTableHandler(1000)
-    if IS_JOINER:
-        table.add(np.ones(1000))
-        mv.shutdown()
-        return
-    if mv.rank() == 0:
-        # A background thread announces that this rank is in the call.
-        threading.Timer(0.5, worker.announce, ("saving",)).start()
-    else:
-        worker.wait_for("saving", 0)
-        wait_until(lambda: len(current_session().membership().joined) == 3)
-        time.sleep(1)  # The joiner would add meanwhile.
-    mv.save(os.path.join(folder, "checkpoint"))
-    wait_until(lambda: table.get()[0] == 1)
-    mv.load(os.path.join(folder, "checkpoint"))
-    worker.report(loaded=table.get().tolist()[0])
     mv.shutdown()
 
 

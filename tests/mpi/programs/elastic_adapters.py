@@ -24,8 +24,8 @@ def values_of(model):
 
 def main(adapter, folder):
     """Change the model alone, with a joiner, and alone again; then load what both saved."""
+    module = importlib.import_module(f"adapters.{adapter}")  # slow, so that nobody waits for it
     elastic.begin()
-    module = importlib.import_module(f"adapters.{adapter}")
     model = module.Model([(3, 2), (4,)], "float32", value=mv.rank() + 1)
     model.attach()
     worker.report(began=values_of(model))

@@ -91,6 +91,18 @@ def raises_before_init(row):
     threading.Event().wait()
 
 
+@program
+def raises_before_init_without_a_package(row):
+    """Import on the last rank what needs a package, while the others wait for it."""
+    if worker.RANK == LAST:
+        sys.modules["torch"] = None  # With this, Python's import raises ModuleNotFoundError.
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Barrier()
+        import multiverso.torch_ext  # noqa: F401
+    raises_before_init(row)
+
+
 def _end_without(row, how, shuts_down):
     """End, except on a rank that waits in a call of mpi4py for a message."""
     worker.await_start()

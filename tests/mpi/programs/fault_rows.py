@@ -172,6 +172,8 @@ ROWS = {
         "handled: init: waited", "after a failed start: MPI_Finalize"), **_ABSENT),
     "raises before init": Row("raises_before_init", kind="", code=-1, printed=(
         "rank 2 ends the job", "ValueError: bad batch 17")),
+    "raises before init, without a package": Row("raises_before_init_without_a_package", kind="",
+        code=2, printed=("torch, which is not installed: pip install", r"(?s)\A(?!.*Traceback)")),
     # A rank ends while another one is in a call of its own: MPI_Finalize would wait for it.
     **{f"elsewhere {where}": Row(f"elsewhere_{where}", kind="", who=(absent,), code=code,
         printed=(_AT_END.format(absent),), session={"start_timeout": 10.0}, factor=5, waits=True)
