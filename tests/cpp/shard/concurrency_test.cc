@@ -12,29 +12,6 @@ namespace {
 
 constexpr int kRanks = 4;
 
-template <class T>
-void AddOnes(int64_t elements, int adds) {
-  const MemoryShard<T> memory(elements, 1);
-  OnThreads(kRanks, [&](int rank) {
-    Shard shard = memory.For(rank);
-    const std::vector<T> ones(static_cast<size_t>(elements), 1);
-    for (int i = 0; i < adds; ++i) {
-      ASSERT_TRUE(Call(&shard, Request::Add(ones.data())).ok());
-    }
-  });
-  const T expected = static_cast<T>(kRanks * adds);
-  EXPECT_EQ(std::count(memory.values(), memory.values() + elements, expected), elements);
-}
-
-TEST(ConcurrentAdds, AreNeverLost) {
-  for (const int64_t elements : {1, 3, 4}) {
-    AddOnes<float>(elements, 10000);
-    AddOnes<int64_t>(elements, 10000);
-  }
-  AddOnes<float>(1000003, 10);
-  AddOnes<double>(1000003, 5);
-}
-
 TEST(ConcurrentAdds, SumExactlyAcrossAllKindsOfCalls) {
   constexpr int64_t kRows = 3000;
   constexpr int64_t kColumns = 8;

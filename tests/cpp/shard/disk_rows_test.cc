@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/checked.h"
@@ -72,26 +71,6 @@ TEST_F(DiskRowsTest, TheRowsAndTheRestAreEverything) {
   ASSERT_TRUE(rows.ReserveAllButRows().ok());
   for (int64_t row = 0; row < kRows; ++row) ASSERT_TRUE(rows.ReserveStripeOf(row).ok());
   EXPECT_GE(BytesOnDisk(), storage_.segment_bytes());
-}
-
-TEST_F(DiskRowsTest, ReservesAllOfATableWhoseRowsAllExist) {
-  ASSERT_TRUE(Rows().ReserveAll().ok());
-  EXPECT_GE(BytesOnDisk(), storage_.segment_bytes());
-}
-
-TEST_F(DiskRowsTest, ExpectingPagesReadsThemAndChangesNothing) {
-  const DiskRows rows = Rows();
-  ASSERT_TRUE(rows.ReserveAll().ok());
-  std::memset(storage_.parameters(), 7, kRowBytes);
-  for (int repetition = 0; repetition < 2; ++repetition) {
-    for (const bool state : {false, true}) {
-      rows.ExpectRows(0, kRows, state);
-      rows.ExpectRow(kRows - 1, state);
-      rows.ExpectRows(kRows - 1, 100, state);  // of which only one row exists
-    }
-  }
-  EXPECT_EQ(storage_.parameters()[kRowBytes - 1], 7);
-  EXPECT_EQ(storage_.parameters()[kRowBytes], 0);
 }
 
 TEST(RowsAheadTest, NamesEachRowOnceAndSomeRowsAhead) {

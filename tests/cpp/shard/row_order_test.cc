@@ -40,16 +40,6 @@ TEST(RowOrder, IsAStableSort) {
   }
 }
 
-TEST(RowOrder, KeepsAnAscendingList) {
-  const Ids ids = {1, 4, 9};
-  const RowOrder order = OrderOf(ids, 10);
-  EXPECT_TRUE(order.is_of_list());
-  EXPECT_EQ(order.IdAt(ids.data(), 2), 9);
-  EXPECT_EQ(order.PositionAt(2), 2);
-  EXPECT_TRUE(OrderOf({}, 10).is_of_list());
-  EXPECT_FALSE(OrderOf({3, 3}, 10).is_of_list());
-}
-
 TEST(RowOrder, FindsTheFirstPositionOfARepeatedRow) {
   const auto find = [](const Ids& ids) { return OrderOf(ids, 10).FirstRepeated(ids.data()); };
   EXPECT_EQ(find({}), -1);
@@ -64,14 +54,6 @@ TEST(RowOrder, NeedsRoomForARowAndAPositionIn64Bits) {
   EXPECT_TRUE(RowOrder::CanOrder(int64_t{1} << 20, int64_t{1} << 44));
   EXPECT_FALSE(RowOrder::CanOrder((int64_t{1} << 20) + 1, int64_t{1} << 44));
   EXPECT_FALSE(RowOrder::CanOrder(int64_t{1} << 32, 1));
-}
-
-TEST(IsAscending, RejectsDuplicateRows) {
-  const int64_t ids[] = {0, 3, 3, 9, 1};
-  EXPECT_TRUE(IsAscending(ids, 0));
-  EXPECT_TRUE(IsAscending(ids, 2));
-  EXPECT_FALSE(IsAscending(ids, 3));
-  EXPECT_FALSE(IsAscending(ids + 3, 2));
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ class CellsWithModel {
     cells_.Attach(memory_.data());
   }
 
-  const StripeLayout& layout() const { return layout_; }
   int64_t num_cells() const { return cells_.count(); }
   const StepCells& cells() const { return cells_; }
 
@@ -50,29 +49,6 @@ class CellsWithModel {
   std::vector<StepCell> memory_;
   std::vector<int64_t> steps_;
 };
-
-TEST(StepCells, ArrayHasOneCellPerStripe) {
-  CellsWithModel array(40'000, 1, /*row_by_row=*/false);
-  EXPECT_EQ(array.num_cells(), array.layout().stripes());
-  EXPECT_EQ(array.Update(0, 40'000), 1);
-  const int64_t stripe = array.layout().rows_per_stripe();
-  EXPECT_EQ(array.Update(stripe, 40'000 - stripe), 1);
-  EXPECT_EQ(array.Update(0, 40'000), 2);
-}
-
-TEST(StepCells, MatrixHasOneCellPerRow) {
-  std::mt19937 random(1);
-  for (const int64_t columns : {1, 3, 64, 30'000}) {
-    CellsWithModel matrix(50, columns, /*row_by_row=*/true);
-    EXPECT_EQ(matrix.num_cells(), 50);
-    EXPECT_EQ(matrix.Update(0, 50 * columns), 1);
-    for (int i = 0; i < 200; ++i) {
-      const auto first = static_cast<int64_t>(random() % 50);
-      const auto rows = static_cast<int64_t>(random() % static_cast<uint32_t>(50 - first + 1));
-      matrix.Update(first * columns, rows * columns);
-    }
-  }
-}
 
 TEST(StepCells, LongRowHasOneCellPerPiece) {
   constexpr int64_t kPiece = StepCells::kMaxCellBytes / 4;
@@ -133,8 +109,6 @@ TEST(StepCells, CanBeReadAndSetForCheckpoints) {
   EXPECT_EQ(matrix.cells().MaxSteps(2 * columns, 1), 7U);
   EXPECT_EQ(matrix.cells().MaxSteps(3 * columns - 1, 1), 7U);
 }
-
-TEST(StepCells, HasNoCellsByDefault) { EXPECT_EQ(StepCells().count(), 0); }
 
 }  // namespace
 }  // namespace multiverso

@@ -132,25 +132,17 @@ TEST(WireFormatTest, RefusesValuesThatAFormatCannotRepresent) {
                             std::numeric_limits<float>::max()}) {
     std::vector<float> values = RandomValues(600, 4);
     values[500] = value;
+    const std::vector<float> before = values;
     for (const WireFormat format : kFormats) {
       EXPECT_FALSE(EncodeNearest(format, values.data(), 600, bytes.data()));
       EXPECT_FALSE(EncodeAtRandom(format, values.data(), 600, 1, bytes.data()));
+      EXPECT_FALSE(EncodeTaking(format, values.data(), 600, bytes.data()));
+      EXPECT_EQ(std::memcmp(values.data(), before.data(), 600 * sizeof(float)), 0);
     }
   }
   const std::vector<float> tiny(300, 1e-35F);
   EXPECT_FALSE(EncodeNearest(WireFormat::kInt8, tiny.data(), 300, bytes.data()));
   EXPECT_TRUE(EncodeNearest(WireFormat::kBFloat16, tiny.data(), 300, bytes.data()));
-}
-
-TEST(WireFormatTest, ValuesThatCannotBeTakenDoNotChange) {
-  for (const WireFormat format : kFormats) {
-    std::vector<float> values = RandomValues(600, 5);
-    values[500] = std::numeric_limits<float>::infinity();
-    const std::vector<float> before = values;
-    std::vector<char> bytes(4096);
-    EXPECT_FALSE(EncodeTaking(format, values.data(), 600, bytes.data()));
-    EXPECT_EQ(values, before);
-  }
 }
 
 TEST(WireFormatTest, DecodesPartsThatBeginAndEndAnywhere) {
@@ -164,13 +156,6 @@ TEST(WireFormatTest, DecodesPartsThatBeginAndEndAnywhere) {
         EXPECT_EQ(part, std::vector<float>(whole.begin() + first, whole.begin() + first + count));
       }
     }
-  }
-}
-
-TEST(WireFormatTest, ZerosRemainZeros) {
-  const std::vector<float> zeros(700);
-  for (const WireFormat format : kFormats) {
-    EXPECT_EQ(Decoded(format, Nearest(format, zeros), 700), zeros);
   }
 }
 

@@ -64,40 +64,10 @@ inline std::vector<std::string> Leftovers(const std::string& folder) {
   return names;
 }
 
-class ForwardingFileSystem : public FileSystem {
- public:
-  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    return real_->Create(path);
-  }
-  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    return real_->Open(path);
-  }
-  Result<EntryKind> KindOf(const std::string& path) override { return real_->KindOf(path); }
-  Result<std::vector<std::string>> List(const std::string& path) override {
-    return real_->List(path);
-  }
-  Status EnsureFolders(const std::string& path) override { return real_->EnsureFolders(path); }
-  Status CreateFolder(const std::string& path) override { return real_->CreateFolder(path); }
-  Status Rename(const std::string& from, const std::string& to) override {
-    return real_->Rename(from, to);
-  }
-  Status Link(const std::string& from, const std::string& to) override {
-    return real_->Link(from, to);
-  }
-  Status SyncFolder(const std::string& path) override { return real_->SyncFolder(path); }
-  Status Remove(const std::string& path) override { return real_->Remove(path); }
-  Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string&)) override {
-    return real_->RemoveFolder(path, may_remove);
-  }
-
- protected:
-  FileSystem* real_ = LocalFileSystem();
-};
-
 // Counts the steps that change files. After FailAt(step, error_number) that step, counted from 0,
 // fails with the error. If `error_number` is 0, all later steps fail too, as if the process had
 // been killed. In both cases, a failing write writes the first half of its bytes.
-class FaultyFileSystem final : public ForwardingFileSystem {
+class FaultyFileSystem final : public FileSystem {
  public:
   void FailAt(int64_t step, int error_number) {
     steps_ = 0;
@@ -106,6 +76,13 @@ class FaultyFileSystem final : public ForwardingFileSystem {
   }
   int64_t steps() const { return steps_; }
 
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    return real_->Open(path);
+  }
+  Result<EntryKind> KindOf(const std::string& path) override { return real_->KindOf(path); }
+  Result<std::vector<std::string>> List(const std::string& path) override {
+    return real_->List(path);
+  }
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     MV_RETURN_IF_NOT_OK(Step(path));
     auto file = real_->Create(path);
@@ -181,6 +158,7 @@ class FaultyFileSystem final : public ForwardingFileSystem {
     return IoFailure(path, "go on", error_number == 0 ? EINTR : error_number, written);
   }
 
+  FileSystem* real_ = LocalFileSystem();
   std::atomic<int64_t> steps_{0};
   std::atomic<int64_t> failing_{-1};  // atomic, because every rank may set it
   std::atomic<int> error_number_{0};
