@@ -90,19 +90,6 @@ class TestSaving(FolderTestCase):
         # The space of the others is free at the latest when the session has ended.
         self.assertEqual(self.names(), ["000003-step-21", "000004-step-1"])
 
-    def test_background_save_has_the_state_of_the_call(self):
-        with mv.session():
-            table = mv.ArrayTableHandler(300_000)
-            for step in range(1, 4):
-                table.add(np.ones(300_000))
-                mv.save(self.folder, step=step, background=True)
-                table.add(np.ones(300_000))
-            mv.wait_for_save()
-            mv.wait_for_save()
-        for step in range(1, 4):
-            with checkpoints.Checkpoint(self.folder / f"{step:06}-step-{step}") as saved:
-                np.testing.assert_array_equal(saved.read(0), np.full(300_000, 2 * step - 1))
-
     def test_shutdown_completes_a_background_save(self):
         with mv.session():
             table = mv.ArrayTableHandler(100_000)
@@ -140,53 +127,6 @@ class TestSaving(FolderTestCase):
 
 
 class TestErrors(FolderTestCase):
-    def test_save_rejects_invalid_arguments(self):
-        with mv.session():
-            mv.ArrayTableHandler(1)
-            for error, name, *values in (
-                (TypeError, "directory", 3, b"folder"),
-                (ValueError, "directory", "", "a\0b"),
-                (TypeError, "step", 1.0, True),
-                (ValueError, "step", -1, 2**64 + 7),
-                *((TypeError, "keep", "2"), (ValueError, "keep", 0), (TypeError, "background", 1)),
-            ):
-                for value in values:
-                    with self.subTest(name, value=value), self.assertRaisesRegex(error, "expected"):
-                        mv.save(**{"directory": self.folder, name: value})
-        self.assertEqual(self.names(), [])
-
-    def test_save_and_load_require_a_session(self):
-        for call in (lambda: mv.save(self.folder), lambda: mv.load(self.folder)):
-            with self.assertRaises(mv.errors.StateError):
-                call()
-
-    def test_load_rejects_tables_that_differ(self):
-        with mv.session():
-            saved = mv.MatrixTableHandler(3, 4, name="w", updater="sgd")
-            mv.save(self.folder)
-            self.assertEqual(saved.load(self.folder), 0)
-        for shape, changes in (
-            *(((4, 3), {}), ((12,), {}), ((3, 4), {"name": "v"})),
-            *(((3, 4), {"updater": "adam"}), ((3, 4), {"dtype": "float64"})),
-        ):
-            create = mv.MatrixTableHandler if len(shape) == 2 else mv.ArrayTableHandler
-            with mv.session():
-                table = create(*shape, **{"name": "w", "updater": "sgd", **changes})
-                with self.assertRaisesRegex(mv.errors.MismatchError, "expected .*, received"):
-                    mv.load(self.folder)
-                self.assertFalse(table.get().any())
-
-    def test_save_fails_where_no_folder_can_be_created(self):
-        (self.folder / "file").write_text("mine")
-        with mv.session():
-            mv.ArrayTableHandler(1)
-            with self.assertRaises(mv.errors.CheckpointIOError) as caught:
-                mv.save(self.folder / "file" / "below")
-            self.assertEqual(caught.exception.errno, errno.ENOTDIR)
-            with self.assertRaises(mv.errors.CheckpointIOError):
-                mv.save(self.folder / "file")
-        self.assertEqual((self.folder / "file").read_text(), "mine")
-
     @unittest.skipIf(os.geteuid() == 0, "root can write everywhere")
     def test_save_fails_without_permission(self):
         self.folder.chmod(0o500)

@@ -10,14 +10,6 @@ from multiverso.sync import ParamSync
 
 
 class TestNonFinite(unittest.TestCase):
-    def test_error_names_the_first_of_many_values(self):
-        data = np.zeros(200_000)
-        data[[150_000, 199_999]] = math.inf
-        with mv.session(nan_policy="error"):
-            table = mv.ArrayTableHandler(data.size, dtype="float64")
-            with self.assertRaisesRegex(ValueError, r"data\[150000\]: .*received inf"):
-                table.add(data)
-
     def test_error_policy_applies_to_aggregate_and_param_sync(self):
         with mv.session(nan_policy="error"):
             array = np.array([1, math.nan], np.float32)
@@ -36,9 +28,3 @@ class TestNonFinite(unittest.TestCase):
                 sync.wait()
                 self.assertEqual(sync.tables[-1].get()[-3:].tolist(), [0, 0, 1])
                 tensors[1][2] = 0
-
-    def test_rejects_unknown_policies(self):
-        for policy, error in (("ignore", ValueError), (None, TypeError), (True, TypeError)):
-            with self.assertRaisesRegex(error, "nan_policy: expected one of 'propagate', 'error'"):
-                mv.init(nan_policy=policy)
-        self.assertFalse(mv.is_initialized())

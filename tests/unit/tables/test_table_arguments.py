@@ -22,7 +22,6 @@ from drawn_arguments import (
     can_be_added,
     dtypes,
     examples,
-    huge,
     scalars,
 )
 from hypothesis import strategies as st
@@ -44,13 +43,6 @@ class TestCreation(ExampleTestCase):
         else:
             with self.assertRaises((*REJECTIONS, MemoryError)):
                 mv.ArrayTableHandler(size)
-
-    @examples
-    @hypothesis.given(huge, huge)
-    def test_rejects_matrices_whose_size_overflows(self, rows, columns):
-        hypothesis.assume(not (0 < rows < 2**34 and 0 < columns < 2**34))
-        with self.assertRaises((ValueError, MemoryError)):
-            mv.MatrixTableHandler(rows, columns)
 
     @examples
     @hypothesis.given(st.one_of(anything, dtypes, st.text(max_size=6)))
