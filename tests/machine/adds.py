@@ -207,5 +207,6 @@ def add_what_is_not_finite(program, twin):
         plain = np.ascontiguousarray(delta, twin.spec.value_dtype)
         calls += [lambda: table.add(delta), lambda: table.add_get(delta)]
         calls += [lambda: table.add_async(delta), table.prepare_add(plain)]
+        calls += [table.prepare_add_get(plain, np.empty_like(plain))]
     program.raises(ValueError, program.own.choice(calls), f"[{named}]: ")
     return None

@@ -3,6 +3,7 @@
 import collections
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,8 @@ class Twin:
         self.prepared, self.version, self.futures = None, 0, []
         #: The adds of each worker, of which staleness limits the differences.
         self.counts = [0] * program.workers
+        refusal = refusal_of(*program.features, *self.spec.features(), "live view")
+        self.live = self.table.view(live=True) if refusal is None and program.me >= 0 else None
         if self.spec.kind != "keys":
             self.copy = self.model.initial.reshape(self.spec.shape).copy()
 
@@ -178,7 +181,11 @@ class Program:
             rows, delta = made[worker] = draw_add(worker)
             if worker == self.me:
                 self.dawdle()
-                call(rows, delta.copy())
+                if self.own.random() < 0.1:
+                    with ThreadPoolExecutor(1) as pool:
+                        pool.submit(call, rows, delta.copy()).result()
+                else:
+                    call(rows, delta.copy())
         if part is not None:
             deltas = [made[worker][1] for worker in made]
             twin.model.note_errors(deltas)
@@ -231,6 +238,7 @@ class Program:
 
     def settle(self, twin):
         """Wait until all adds to a table are applied, and check its values on all workers."""
+        is_collective = self.rng.random() < 0.2
         self.barrier()
         for future, expected in twin.futures:
             self.check(twin, future.result(), expected)
@@ -240,7 +248,11 @@ class Program:
                 rows = twin.table.get(twin.ids, insert=False)
                 self.check(twin, rows, twin.model.values)
             else:
-                self.check(twin, twin.table.get(), twin.values())
+                view = self.own.random() < 0.3 and not is_collective
+                got = twin.table.view() if view else twin.table.get(sync=is_collective)
+                self.check(twin, got, twin.values())
+                if twin.live is not None:
+                    self.check(twin, twin.live.astype(twin.spec.value_dtype), twin.values())
         for worker in range(self.workers):
             twin.model.note_get(worker)
         self.barrier()

@@ -124,14 +124,19 @@ def _check_cut(program, twin, values, rows=slice(None), *, is_complete=True):
 
 
 @operation(kinds=ALL)
-def finish(program, _):
-    """End the adds of a worker."""
+def finish(program, twin):
+    """End the adds of a worker, whose next add is an error if there are rounds."""
     if len(program.active) == 1 or program.rng.random() < 0.7:
         return False
     who = program.one()
     program.even_out()
     if program.me == who:
         mv.finish()
+        if program.in_rounds or program.staleness:
+            rows = twin.ids[:1]
+            delta = np.ones((len(rows), twin.spec.shape[-1]), twin.spec.value_dtype)
+            arguments = (delta[0],) if twin.spec.kind == "array" else (delta, rows)
+            program.raises(mv.StateError, lambda: twin.table.add(*arguments), "finish")
     program.active = [worker for worker in program.active if worker != who]
     program.barrier()
     return None

@@ -57,22 +57,6 @@ def add_get_returns_every_state_once():
 
 
 @case
-def prepared_calls_of_all_ranks_are_exact():
-    table = mv.ArrayTableHandler(50_001, dtype="int64")
-    delta, out = np.ones(50_001, np.int64), np.empty(50_001, np.int64)
-    push, pull = table.prepare_add(delta), table.prepare_get(out)
-    both = table.prepare_add_get(delta, out)
-    mv.barrier()
-    adds = repeats(200)
-    for count in range(1, adds):
-        push()
-        assert both() is out
-        assert (out >= 2 * count).all()
-    mv.barrier()
-    equal(pull(), np.full(50_001, 2 * (adds - 1) * mv.size()))
-
-
-@case
 def concurrent_updates_are_all_applied_and_counted():
     # All updates have the same gradient, so their order does not matter. Each must be applied, with
     # the step number of its row.

@@ -12,15 +12,6 @@ CASES = {}
 
 case = registrar(CASES)
 
-SHAPES = ((70_001,), (5,), (1009, 8), (3, 40_000))
-INITIALIZERS = (
-    initializers.Zeros(),
-    initializers.Constant(0.75),
-    initializers.RandomUniform(-1, 3, seed=SEED),
-    initializers.RandomNormal(seed=2**62 + 1),
-    initializers.TruncatedNormal(1, 2, seed=0),
-)
-
 
 def table_of(shape, initializer, dtype="float32", **options):
     kind = mv.ArrayTableHandler if len(shape) == 1 else mv.MatrixTableHandler

@@ -5,7 +5,6 @@ from cases import case, equal, repeats
 from modes import case as mode_case
 
 import multiverso as mv
-from multiverso import api
 
 #: Rows and columns: of few elements, with runs of a stripe, longer than a message between nodes,
 #: and an array.
@@ -42,23 +41,6 @@ def compare_swap_is_atomic_for_all_dtypes():
         mv.barrier()
         equal(table.compare_swap((0, 0), 1, 5), 0)  # differs from the expected value
         equal(table.get(index=(0, 0)), 0)
-
-
-@case
-def live_view_shows_the_adds_of_all_ranks():
-    if api.current_session().num_nodes > 1:
-        return
-    table = mv.ArrayTableHandler(100_000, 1)
-    view = table.view(live=True)
-    mv.barrier()
-    table.add(np.ones(100_000))
-    mv.barrier()
-    expected = np.full(100_000, 1 + mv.size())
-    equal(view, expected)
-    mv.barrier()
-    mv.shutdown()
-    equal(view, expected)
-    mv.init()
 
 
 @mode_case(staleness=1)

@@ -1,7 +1,6 @@
 """Cases about sync rounds: the values that a get returns, who takes part, and finished workers."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import worker
@@ -17,29 +16,8 @@ ADDS_AHEAD = 4
 
 
 @case(sync=True)
-def prepared_calls_take_part_in_rounds_from_any_thread():
-    workers = mv.num_workers()
-    table = mv.ArrayTableHandler(20_000, dtype="int64")
-    delta, out = np.ones(20_000, np.int64), np.empty(20_000, np.int64)
-    push, pull = table.prepare_add(delta), table.prepare_get(out)
-    both = table.prepare_add_get(delta, out)
-    delay_rng = random.Random(mv.rank())
-    with ThreadPoolExecutor(1) as pool:
-        # Waits in the main thread run signal handlers; in another thread the call becomes pending.
-        for run in (lambda function: function(), lambda function: pool.submit(function).result()):
-            for _ in range(repeats(50)):
-                expected = table.get() + workers
-                dawdle(delay_rng)
-                run(push)
-                assert run(pull) is out
-                assert (out == expected).all()
-                assert run(both) is out
-                assert (out == expected + workers).all()
-
-
-@case(sync=True)
 def peeks_show_complete_rounds_and_take_part_in_none():
-    workers, me = mv.num_workers(), mv.worker_id()
+    workers = mv.num_workers()
     steps = repeats(100)
     rng, delay_rng = random.Random(f"{SEED} {mv.rank()}"), random.Random(mv.rank())
     array = mv.ArrayTableHandler(20_001, 5, dtype="int64")
@@ -82,18 +60,8 @@ def peeks_show_complete_rounds_and_take_part_in_none():
         if rng.random() < 0.3:  # All workers draw differently, so their gets would not agree.
             values = matrix.peek()
             assert (values == values[0, 0]).all(), "a peek of a matrix mixes rounds"
-        if step % 7 == 0:
-            equal(array.get(), np.full(20_001, 5 + (step + 1) * workers))
-            equal(array.peek(), np.full(20_001, 5 + (step + 1) * workers))
     mv.barrier()
     peek(steps, steps)
-    mv.barrier()
-    if me == workers - 1:
-        mv.finish()
-    else:
-        array.add(np.ones(20_001, np.int64))
-    mv.barrier()
-    equal(array.peek(), np.full(20_001, 5 + steps * workers + workers - 1))
     assert not has_keys or len(keyed) == steps + 1, "a peek gave a row to a key"
     mv.barrier()
 
@@ -155,19 +123,6 @@ def invalid_arguments_do_not_join_a_round():
 
 
 @case(sync=True)
-def learning_rate_set_between_get_and_add_holds_from_that_round_on():
-    workers = mv.num_workers()
-    table = mv.ArrayTableHandler(30_000, dtype="float64", updater="sgd", learning_rate=1.0)
-    expected = 0.0
-    for step in range(1, 50):
-        if mv.is_master_worker():
-            table.set_option(learning_rate=step)
-        table.add(np.ones(30_000))
-        expected -= step * workers
-        equal(table.get(), np.full(30_000, expected))
-
-
-@case(sync=True)
 def tables_can_be_freed_at_different_times():
     for step in range(20):
         table = mv.ArrayTableHandler(5000, step)
@@ -176,25 +131,6 @@ def tables_can_be_freed_at_different_times():
         if mv.rank() % 2:
             del table
     mv.barrier()
-
-
-@case(sync=True)
-def worker_that_has_finished_can_get_but_not_add():
-    table, matrix = mv.ArrayTableHandler(3), mv.MatrixTableHandler(2, 2)
-    table.add([1, 1, 1])
-    mv.finish()
-    mv.finish()
-    raises(mv.errors.StateError, lambda: table.add([1, 1, 1]), "finish")
-    raises(mv.errors.StateError, lambda: table.add_get([1, 1, 1]), "finish")
-    raises(mv.errors.StateError, lambda: matrix.add([[1, 1]], [0]), "finish")
-    late = mv.ArrayTableHandler(3, 5)
-    raises(mv.errors.StateError, lambda: late.add([1, 1, 1]), "finish")
-    mv.barrier()
-    equal(table.get(), [mv.num_workers()] * 3)
-    equal(table.get(sync=True), [mv.num_workers()] * 3)
-    equal(matrix.get([1]), [[0, 0]])
-    equal(late.get(), [5, 5, 5])
-    equal(mv.aggregate(np.ones(2)), [mv.num_workers()] * 2)
 
 
 @case(sync=True)

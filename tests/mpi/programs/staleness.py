@@ -3,7 +3,7 @@
 import random
 
 import numpy as np
-from cases import TIMEOUT, equal, raises
+from cases import TIMEOUT, equal
 from modes import case, dawdle
 
 import multiverso as mv
@@ -44,30 +44,3 @@ def staleness_is_never_exceeded_and_the_sum_is_exact():
             for pace in range(3 if session.num_nodes == 1 else 1):
                 _check_bound(staleness, pace)
     mv.init(timeout=TIMEOUT)
-
-
-@case(staleness=1)
-def others_continue_after_finish_with_staleness():
-    table = mv.ArrayTableHandler(10)
-    for _ in range(4 * (mv.rank() + 1)):
-        table.add(np.ones(10))
-        table.get()
-    mv.finish()
-    raises(mv.errors.StateError, lambda: table.add(np.ones(10)), "finish")
-    raises(mv.errors.StateError, lambda: table.add_get(np.ones(10)), "finish")
-    table.get()
-    mv.barrier()
-    equal(table.get(), np.full(10, sum(4 * (r + 1) for r in range(mv.size()))))
-
-
-@case(staleness=3)
-def collective_get_of_workers_in_different_rounds():
-    me, n = mv.worker_id(), mv.num_workers()
-    table = mv.ArrayTableHandler(n)
-    mine = np.eye(n)[me]
-    for step in range(1, 30):
-        for _ in range(2 + (me + step) % 2):
-            table.add(mine)
-        if step % 2 == 0:
-            # Every worker made five adds in two iterations.
-            equal(table.get(sync=True), np.full(n, 5 * step / 2))

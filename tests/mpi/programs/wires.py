@@ -13,9 +13,6 @@ case = registrar(CASES)
 
 WIRES = ("float32", "bfloat16", "int8")
 
-#: The largest error of one rounding, relative to the largest magnitude in a block.
-STEPS = {"float32": 1e-6, "bfloat16": 1 / 128, "int8": 1 / 127}
-
 
 def random_delta(rng, shape):
     """Return a delta of many magnitudes, with zeros."""
@@ -152,12 +149,9 @@ def history(wire):
     lazy = mv.MatrixTableHandler(4000, 10, init_value=mv.initializers.Zeros(), wire=wire)
     parameters = np.zeros(30_000, np.float32)
     sync = ParamSync([parameters], wire=wire)
-    read, total, largest = [], np.zeros(150_000), 0.0
+    read = []
     for step in range(8):
-        delta = random_delta(rng, 150_000)
-        total += delta
-        largest += float(np.abs(delta).max())
-        array.add(delta)
+        array.add(random_delta(rng, 150_000))
         if step % 3 == 2:
             array.get()  # Some rounds have no get.
         for table in (matrix, lazy):
@@ -167,11 +161,7 @@ def history(wire):
         parameters += random_delta(rng, 30_000)
         sync.sync()
         read.append(parameters.tobytes())
-    values = array.get()
-    read.append(values.tobytes())
-    # The sums and the results of rounds are rounded.
-    close(values, total_of(total), 2 * STEPS[wire] * mv.aggregate(np.array([largest])).item())
-    return read
+    return [*read, array.get().tobytes()]
 
 
 @case(sync=True)
@@ -188,31 +178,6 @@ def rounds_read_the_same_on_all_workers_and_in_all_runs():
         equal(mv.aggregate(numbers.copy()), numbers * mv.num_workers())
         mv.shutdown()
         open_session(sync=True)
-
-
-@case(sync=True)
-def rounds_need_no_rows_of_each_node():
-    for wire in WIRES:
-        table = mv.MatrixTableHandler(3, 20_000, wire=wire)
-        for ids in ([], [0], [2]):
-            table.add(np.ones((len(ids), 20_000)), ids)
-            table.get()
-        close(table.get(), [[mv.num_workers()], [0], [mv.num_workers()]], 0.1)
-
-
-@case(sync=True)
-def worker_that_has_finished_before_all_rounds_reads_them():
-    others = mv.num_workers() - 1
-    tables = [mv.MatrixTableHandler(3, 20_000, wire=wire) for wire in WIRES]
-    if mv.worker_id() == 0 and others:
-        mv.finish()
-    else:
-        for table in tables:
-            table.add_get(np.ones((3, 20_000)))
-    mv.barrier()
-    for table in tables:
-        close(table.peek([2, 0]), max(others, 1), 0.1)
-    mv.barrier()
 
 
 @case(sync=True)

@@ -39,8 +39,11 @@ void Ledger::CheckJob(const std::string& hang) {
     return;
   }
   if (!plan_.Disagrees()) CheckCollectives();
-  // A server skips the calls of workers, and a rank that dies may not come to the different call.
-  const bool must_fail = plan_.Disagrees() && plan_.servers.empty() && !plan_.HasFaults();
+  // A server skips the calls of workers, a rank that dies may not come to the different call, and a
+  // session that continues does without a rank that leaves.
+  const bool may_agree = !plan_.servers.empty() || plan_.HasFaults() ||
+                         (plan_.Continues() && !plan_.RanksWith("leave").empty());
+  const bool must_fail = plan_.Disagrees() && !may_agree;
   if (must_fail && std::all_of(ends_.begin(), ends_.end(),
                                [](const End& end) { return end.code == Code::kOk; })) {
     Violation("a disagreement is a mismatch: all ranks have closed without an error");

@@ -90,19 +90,6 @@ class TestSaving(FolderTestCase):
         # The space of the others is free at the latest when the session has ended.
         self.assertEqual(self.names(), ["000003-step-21", "000004-step-1"])
 
-    def test_background_save_has_the_state_of_the_call(self):
-        with mv.session():
-            table = mv.ArrayTableHandler(300_000)
-            for step in range(1, 4):
-                table.add(np.ones(300_000))
-                mv.save(self.folder, step=step, background=True)
-                table.add(np.ones(300_000))
-            mv.wait_for_save()
-            mv.wait_for_save()
-        for step in range(1, 4):
-            with checkpoints.Checkpoint(self.folder / f"{step:06}-step-{step}") as saved:
-                np.testing.assert_array_equal(saved.read(0), np.full(300_000, 2 * step - 1))
-
     def test_shutdown_completes_a_background_save(self):
         with mv.session():
             table = mv.ArrayTableHandler(100_000)

@@ -54,23 +54,27 @@ class TestFiles(FolderTestCase):
 
     @needs("safetensors")
     def test_safetensors_round_trip_restores_an_equal_checkpoint(self):
+        kinds = (("adam", "float32"), ("rowwise_adagrad", "float32"))
+        kinds += (("adam", "float16"), ("adam", "bfloat16"))
         with mv.session():
-            matrix = mv.MatrixTableHandler(4, 5, updater="adam", name="m")
             array = mv.ArrayTableHandler(6, np.arange(6), dtype="int32", name="a")
-            rows = mv.MatrixTableHandler(4, 5, updater="rowwise_adagrad", name="r")
-            matrix.add(np.ones((1, 5)), [2])
-            rows.add(np.ones((1, 5)), [2])
+            tables = [
+                mv.MatrixTableHandler(4, 5, updater=updater, dtype=dtype, name=updater + dtype)
+                for updater, dtype in kinds
+            ]
+            for table in tables:
+                table.add(np.full((1, 5), 0.3), [2])
             mv.save(self.folder / "one", step=9)
             checkpoints.export_safetensors(self.folder / "one", self.folder / "file")
             checkpoints.import_safetensors(self.folder / "file", self.folder / "two")
-            matrix.add(np.ones((4, 5)))
-            rows.add(np.ones((4, 5)))
-            expected = [matrix.get(), rows.get()]
+            with checkpoints.Checkpoint(self.folder / "two") as opened:
+                for table in tables:
+                    self.assertEqual(opened.read(table.name).dtype, table.dtype)
+            expected = [table.add_get(np.ones((4, 5))) for table in tables]
             self.assertEqual(mv.load(self.folder / "two"), 9)
             np.testing.assert_array_equal(array.get(), np.arange(6))
-            matrix.add(np.ones((4, 5)))
-            rows.add(np.ones((4, 5)))
-            np.testing.assert_array_equal([matrix.get(), rows.get()], expected)
+            loaded = [table.add_get(np.ones((4, 5))) for table in tables]
+            np.testing.assert_array_equal(loaded, expected)
 
     @needs("safetensors")
     def test_imports_safetensors_of_other_tools(self):

@@ -5,10 +5,7 @@ import os
 import resource
 import shutil
 
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
-import pytest
 from folders import FolderTestCase
 from requirements import needs
 
@@ -16,13 +13,6 @@ import multiverso as mv
 from multiverso import checkpoint as checkpoints
 from multiverso.checkpoint import _files
 from multiverso.initializers import Constant
-
-#: Values that JSON can have where the metadata have a number, a name or a list.
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=5,
-)
 
 
 class TestLargeTables(FolderTestCase):
@@ -204,13 +194,3 @@ class TestMetadata(FolderTestCase):
             self.assertIsNotNone(self.attempt(json.dumps(changed)), step)
         twice = {"step": 1, "tables": self.metadata["tables"][:1] * 2}
         self.assertRegex(str(self.attempt(json.dumps(twice))), "the same name")
-
-    @pytest.mark.slow
-    @hypothesis.settings(max_examples=300, deadline=None)
-    @hypothesis.given(
-        st.sampled_from(["name", "kind", "updater", "slots", "row_slots", "counting", "steps"]),
-        ANY_JSON,
-    )
-    def test_any_metadata_are_accepted_or_raise_value_error(self, key, value):
-        tables = [{**self.metadata["tables"][0], key: value}]
-        self.attempt(json.dumps({"step": value if key == "steps" else 1, "tables": tables}))

@@ -5,7 +5,6 @@ import numpy as np
 from folders import FolderTestCase
 
 import multiverso as mv
-from machine.initial_values import initial_values
 from multiverso import checkpoint as checkpoints
 
 INITIAL = mv.initializers.RandomNormal(1, 2, seed=3)
@@ -48,48 +47,17 @@ class TestLazyCheckpoints(FolderTestCase):
         steps = arrays[0, checkpoint_bytes.STEPS].ravel()
         np.testing.assert_array_equal(np.flatnonzero(steps), CHANGED)
         self.assertLess(sum(file.stat().st_size for file in path.iterdir()), 40_000)
-
-    def test_reading_returns_all_rows(self):
-        values, _ = self.save()
-        with checkpoints.Checkpoint(self.folder) as opened:
+        with checkpoints.Checkpoint(path) as opened:
             opened.verify()
             np.testing.assert_array_equal(opened.read("w"), values)
-            np.testing.assert_array_equal(np.flatnonzero(opened.read_steps("w")), CHANGED)
+            np.testing.assert_array_equal(opened.read_steps("w"), steps)
             np.testing.assert_array_equal(np.flatnonzero(opened.read("w", 0)[:, 0]), CHANGED)
-
-    def test_checkpoint_with_all_rows_loads_into_a_table_with_an_initializer(self):
-        with mv.session():
-            table = table_with(np.arange(ROWS * COLUMNS))
-            self.change(table)
-            values = table.get()
-            mv.save(self.folder, step=1)
-            self.change(table)
-            later = table.get()
-        manifest, _ = checkpoint_bytes.read(checkpoints.latest(self.folder))
-        self.assertEqual(manifest["version"], 1)
-        with mv.session():
-            self.check_loads(table_with(INITIAL), (values, later))
 
     def test_many_rows_take_several_blocks(self):
         expected = self.save(np.arange(0, ROWS, 2))
         checkpoint_bytes.read(checkpoints.latest(self.folder))
         with mv.session():
             self.check_loads(table_with(INITIAL), expected)
-
-    def test_table_without_changed_rows(self):
-        with mv.session():
-            table = table_with(INITIAL)
-            mv.save(self.folder, step=1, background=True)
-            mv.wait_for_save()
-            self.assertEqual(table.num_row, ROWS)
-        manifest, arrays = checkpoint_bytes.read(checkpoints.latest(self.folder))
-        self.assertFalse(arrays[0, 0].any())
-        with mv.session():
-            table = table_with(INITIAL)
-            self.change(table)
-            self.assertEqual(mv.load(self.folder), 1)
-            expected = initial_values(INITIAL, (ROWS, COLUMNS), "float32")
-            np.testing.assert_array_equal(table.get(), expected)
 
     def test_rows_for_which_there_is_no_room_are_not_loaded(self):
         self.save()

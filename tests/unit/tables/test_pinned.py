@@ -252,28 +252,5 @@ class TestPinnedInSyncMode(TestPinned):
     options = {"sync": True}
 
 
-@needs_found_sessions
-class TestTablesOfWhichSomeRowsExist(SessionCleanupTestCase):
-    def test_do_not_hinder_others(self):
-        mv.init(name=f"partial-{os.getpid()}")
-        dense = mv.ArrayTableHandler(10, 1, name="dense")
-        lazy = mv.MatrixTableHandler(10, 2, mv.initializers.Constant(3), name="lazy")
-        keyed = mv.HashTableHandler(2, 100, name="keyed")
-        with mv.attach(os.getpid()) as view:
-            mv.publish()
-            with view.pinned(["dense"]) as cut:
-                for step in range(1, 8):
-                    dense.add([1] * 10)
-                    lazy.add([[step, step]], row_ids=[step])
-                    keyed.add([[step, step]], keys=[step])
-                    mv.publish()
-                    copies = view.cut()
-                    np.testing.assert_array_equal(copies["dense"], [1 + step] * 10)
-                    np.testing.assert_array_equal(copies["lazy"][1 : step + 2, 0], [
-                        *range(4, step + 4), 3])  # fmt: skip
-                    np.testing.assert_array_equal(np.sort(copies["keyed"][0]), range(1, step + 1))
-                    np.testing.assert_array_equal(cut["dense"], [1] * 10)
-
-
 if __name__ == "__main__":
     unittest.main()

@@ -8,8 +8,6 @@ from sessions import SessionTestCase
 
 import multiverso as mv
 
-DTYPES = ("float32", "float64", "int32", "int64")
-
 
 class TestCalls(SessionTestCase):
     def test_delta_may_be_flat_or_read_only_or_a_memoryview(self):
@@ -38,17 +36,3 @@ class TestCalls(SessionTestCase):
         del push, pull
         gc.collect()
         self.assertIsNone(freed())
-
-    def test_delta_is_checked_in_each_call_if_it_must_be_finite(self):
-        mv.shutdown()
-        mv.init(nan_policy="error")
-        table = mv.ArrayTableHandler(2)
-        delta, out = np.ones(2, np.float32), np.zeros(2, np.float32)
-        push, both = table.prepare_add(delta), table.prepare_add_get(delta, out)
-        push()
-        self.assertEqual(both().tolist(), [2, 2])
-        delta[1] = np.nan
-        for function in (push, both):
-            with self.assertRaisesRegex(ValueError, r"delta\[1\]: expected a finite number"):
-                function()
-        self.assertEqual(table.get().tolist(), [2, 2])

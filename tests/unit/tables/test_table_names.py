@@ -44,11 +44,12 @@ class TestNames(FolderTestCase):
                     list(range(len(given))),
                 )
             mv.save(self.folder)
-        with checkpoints.Checkpoint(self.folder) as opened:
+        self.check_saved(self.folder, given)
+
+    def check_saved(self, folder, given):
+        with checkpoints.Checkpoint(folder) as opened:
             self.assertEqual([table.name for table in opened.tables], given)
-            self.assertEqual(
-                [float(opened.read(name)[0]) for name in given], list(range(len(given)))
-            )
+            self.assertEqual([float(opened.read(name)[0]) for name in given], [*range(len(given))])
 
     def test_awkward_names_come_back(self):
         self.check_come_back(list(AWKWARD))
@@ -66,11 +67,7 @@ class TestNames(FolderTestCase):
             del kept
         checkpoints.export_safetensors(self.folder / "one", self.folder / "file")
         checkpoints.import_safetensors(self.folder / "file", self.folder / "two")
-        with checkpoints.Checkpoint(self.folder / "two") as opened:
-            self.assertEqual([table.name for table in opened.tables], list(AWKWARD))
-            self.assertEqual(
-                [float(opened.read(name)[0]) for name in AWKWARD], list(range(len(AWKWARD)))
-            )
+        self.check_saved(self.folder / "two", list(AWKWARD))
 
 
 class TestEqualNames(unittest.TestCase):
