@@ -12,6 +12,8 @@ FUZZ_RUNS ?= 1000000
 # The first seed of `make simulate` and how many there are, or the seconds for which new ones are drawn,
 # and its sanitizers: undefined or address.
 SEEDS ?= 1:1000
+# How many stories of several jobs over one disk are drawn before these jobs.
+STORIES ?= 200
 SECONDS ?=
 SANITIZERS ?=
 ARCHS ?= x86_64 aarch64
@@ -124,7 +126,7 @@ test-all test-release: BEGIN = $(MAKE) --no-print-directory --keep-going require
 # of all adapters has each backend.
 test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or docs"' \
                        IN_TENSORFLOW='tests/unit/adapters/test_keras_tensorflow.py' SECONDS=120
-test-release: SELECTION := SECONDS=3600
+test-release: SELECTION := SECONDS=3600 STORIES=10000
 test test-all test-release:
 	@rm -rf $(RESULTS)
 	@$(BEGIN) status=0; run() { [ $$# = 0 ] || \
@@ -203,6 +205,8 @@ simulate: $(MPICH)/.created
 	$(call run,$(MPICH),build/$(PRESET)/simulation check)
 	$(call run,$(MPICH),build/$(PRESET)/simulation twice $(firstword $(NEW)) 20)
 	$(call run,$(MPICH),build/$(PRESET)/simulation known tests/sim)
+	$(call run,$(MPICH),build/$(PRESET)/simulation stories tests/sim/stories/runs/*.txt)
+	$(call run,$(MPICH),build/$(PRESET)/simulation stories $(firstword $(NEW)) $(STORIES))
 	$(call run,$(MPICH),build/$(PRESET)/simulation run $(NEW))
 simulate-undefined simulate-address: simulate-%:
 	@$(MAKE) --no-print-directory simulate SANITIZERS=$*
