@@ -2,8 +2,9 @@
 
 The file has sections, which begin with ``=== name``. A section is a program, of which each line
 that raises is followed by the class and the text of its error, indented. A loop runs its body for
-each value, and equal texts follow it once: where they have the value that they received, or its
-type, they contain the name of the loop, or `type`, in braces. Each section has its own session.
+each value, and equal texts of values in turn are written once: where they have the value that they
+received, or its type, they contain the name of the loop, or `type`, in braces. Each section has its
+own session.
 
 Sections that need modules that are not installed stay as they are, so after a change of an adapter
 run this program in the environment of its framework as well.
@@ -13,6 +14,7 @@ import ast
 import contextlib
 import difflib
 import io
+import itertools
 import os
 import re
 import sys
@@ -147,7 +149,7 @@ def run(text):
             mv.init()
             for statement in statements(text):
                 lines += statement.splitlines()
-                for error in dict.fromkeys(errors_of(statement, names, folder)):
+                for error, _ in itertools.groupby(errors_of(statement, names, folder)):
                     lines += [INDENT + line for line in error.splitlines()]
         finally:
             names.clear()
