@@ -2,9 +2,9 @@
 
 The file has sections, which begin with ``=== name``. A section is a program, of which each line
 that raises is followed by the class and the text of its error, indented. A loop runs its body for
-each value, and equal texts follow it once: where they have the value that they received, or its
-type, they contain the name of the loop, or `type`, in braces. A session that a section opens ends
-with it.
+each value, and equal texts of values in turn are written once: where they have the value that they
+received, or its type, they contain the name of the loop, or `type`, in braces. Each section has its
+own session.
 
 Sections that need modules that are not installed stay as they are, so after a change of an adapter
 run this program in the environment of its framework as well.
@@ -14,6 +14,7 @@ import ast
 import contextlib
 import difflib
 import io
+import itertools
 import os
 import re
 import sys
@@ -27,6 +28,7 @@ from requirements import is_installed
 
 import multiverso as mv
 from multiverso import _commands
+from multiverso.sync import ParamSync
 
 FILE = Path(__file__).resolve().parents[2] / "golden" / "messages.txt"
 TITLE = re.compile(r"^=== (?P<name>.+?)(?: \(needs (?P<modules>.+)\))?$")
@@ -95,11 +97,16 @@ def command(*arguments, main=_commands.main):
         raise CommandError(f"exit code {code}: {errors.getvalue().splitlines()[-1]}")
 
 
+#: What sections can use without an import, besides `folder`, an empty one.
+NAMES = {"command": command, "mv": mv, "np": np, "ParamSync": ParamSync, "Path": Path}
+
+
 def text_of(error, folder, **value):
     """Return the class and the text of an error, with names in place of what varies."""
     text = ADVICE.sub("", str(error)).replace(folder, "FOLDER")
     for name, each in value.items():
-        for written, word in ((repr(each), name), (str(each), name), (type(each).__name__, "type")):
+        texts = {repr(each): name, str(each) or "''": name, type(each).__name__: "type"}
+        for written, word in texts.items():
             text = re.sub(
                 rf"\b(received|of type) {re.escape(written)}(?!\w)", rf"\1 {{{word}}}", text
             )
@@ -136,12 +143,13 @@ def run(text):
     """Return a section with the errors that its statements raise now."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        names = {"__name__": "messages", "mv": mv, "np": np, "folder": folder, "command": command}
+        names = {"__name__": "messages", "folder": folder, **NAMES}
         lines = []
         try:
+            mv.init()
             for statement in statements(text):
                 lines += statement.splitlines()
-                for error in dict.fromkeys(errors_of(statement, names, folder)):
+                for error, _ in itertools.groupby(errors_of(statement, names, folder)):
                     lines += [INDENT + line for line in error.splitlines()]
         finally:
             names.clear()
