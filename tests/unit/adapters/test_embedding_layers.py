@@ -174,6 +174,9 @@ class TestJax(LayerCases, SessionTestCase):
         return np.asarray(rows[0])
 
     def differentiate(self, layer, ids, factor=1.0):
-        total = lambda rows, ids: (jax_ext.lookup(rows, ids) * factor).sum()  # noqa: E731
-        jax.jit(jax.grad(total))(layer, jnp.asarray(ids))
+        def total(rows, ids):
+            return (jax_ext.lookup(rows, ids) * factor).sum()
+
+        # Without the value, the compiler leaves out the look-up.
+        jax.jit(jax.value_and_grad(total))(layer, jnp.asarray(ids))
         jax.effects_barrier()
