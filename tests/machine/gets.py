@@ -109,7 +109,8 @@ def get_what_is_fresh(program, twin):
 
     def call(named, delta):
         futures.append(twin.table.get_async(twin.ids[rows], fresh=True))
-        twin.table.add(delta, twin.ids[named])
+        adds = (twin.table.add, twin.table.add_async)
+        program.own.choice(adds)(delta, twin.ids[named])
 
     program.add(twin, draw, call, ends=False)
     twin.model.give_rows(rows)

@@ -5,34 +5,14 @@ import tempfile
 
 import numpy as np
 import worker
-from cases import SEED, equal, open_session, raises, registrar, run_all, texts_of_ranks
-from modes import same_bits
+from cases import equal, open_session, raises, registrar, run_all, texts_of_ranks
 
 import multiverso as mv
-from machine.pairwise import pairwise_sum
 from multiverso.sync import ParamSync
 
 CASES = {}
 
 case = registrar(CASES)
-
-
-@case(sync=True)
-def average_of_random_deltas_matches_a_model_bitwise():
-    workers = mv.num_workers()
-    rng = np.random.default_rng(SEED)  # the same on every rank
-    for dtype, size in (("float32", 70_001), ("float64", 40_000), ("float32", 1)):
-        model = rng.standard_normal(size).astype(dtype)
-        array = model.copy()
-        sync = ParamSync([array], average=True)
-        for _ in range(5):
-            # Each worker sends its change from the common values as a gradient.
-            deltas = rng.standard_normal((workers, size)).astype(dtype)
-            gradient = pairwise_sum([model - (model + delta) for delta in deltas])
-            model -= np.asarray(1 / workers, dtype) * gradient
-            array += deltas[mv.worker_id()]
-            sync.sync()
-            same_bits(array, model)
 
 
 @case()

@@ -74,21 +74,6 @@ def background_calls_respect_the_staleness():
 
 
 @case()
-def fresh_gets_contain_own_adds():
-    table = mv.MatrixTableHandler(50 * mv.num_workers(), 2)
-    mine = np.arange(50) + 50 * mv.worker_id()
-    futures = [table.get_async(mine, fresh=True)]
-    rng = random.Random(f"{SEED} {mv.rank()}")
-    expected = np.zeros((50, 2), np.float32)
-    for _ in range(20):
-        ids = np.array(rng.sample(range(50), 7))
-        table.add_async(np.ones((7, 2)), mine[ids])
-        expected[ids] += 1
-        futures.append(table.get_async(mine, fresh=True))
-        equal(futures.pop(0).result(), expected)
-
-
-@case()
 def session_closes_with_calls_in_flight():
     table = mv.ArrayTableHandler(100_000)
     for _ in range(20):

@@ -11,14 +11,6 @@ from multiverso.api import current_session
 
 
 @case
-def ranks_match_those_of_the_job():
-    equal((mv.rank(), mv.size()), (worker.RANK, worker.SIZE))
-    equal((mv.worker_id(), mv.server_id()), (mv.rank(), mv.rank()))
-    equal((mv.num_workers(), current_session().num_servers), (mv.size(), mv.size()))
-    assert mv.is_master_worker() == (mv.rank() == 0)
-
-
-@case
 def options_of_the_ranks_are_compared():
     mv.shutdown()
     last = worker.RANK == worker.SIZE - 1

@@ -1,6 +1,5 @@
-"""Saves in a process that is killed, or fails, at each step."""
+"""Saves that fail, or whose folder vanishes; test_increments.py kills saves at each step."""
 
-import signal
 import unittest
 
 import failpoints
@@ -67,12 +66,6 @@ except KeyboardInterrupt:
     print(checkpoint.latest(sys.argv[1] + "/saved"), os.listdir(sys.argv[1] + "/saved"))
 """
 
-#: The failpoints of all operations that a save makes on the disk.
-DISK_OPERATIONS = (
-    *("folder.make", "file.create", "file.write", "file.sync"),
-    *("file.rename", "folder.sync", "file.remove"),
-)
-
 
 @failpoints.needs_failpoints
 class TestInterruptedSaves(FolderTestCase):
@@ -85,24 +78,6 @@ class TestInterruptedSaves(FolderTestCase):
             opened.verify()
             self.assertTrue((opened.read("w") == opened.step).all())
             return opened.step
-
-    def test_kill_at_each_step_leaves_a_complete_checkpoint(self):
-        self.assertEqual(self.save("")[0], 0)
-        last = self.step()
-        kills = {}
-        for name in DISK_OPERATIONS:
-            for number in range(1, 50):  # far more calls than a save makes
-                status, _, errors = self.save(f"{name}@{number}=kill")
-                step = self.step()
-                self.assertIn(step, (last, last + 1), f"{name}@{number}")
-                last = step
-                if status == 0:
-                    break
-                self.assertEqual(status, -signal.SIGKILL, errors)
-                kills[name] = number
-        self.assertEqual(set(kills), set(DISK_OPERATIONS))
-        # The last save, which was not killed, has removed the remains of the earlier saves.
-        self.assertEqual([path.name for path in self.folder.iterdir()], [f"{last:06}-step-{last}"])
 
     def test_failed_save_leaves_checkpoint_and_tables_intact(self):
         self.assertEqual(self.save("")[0], 0)

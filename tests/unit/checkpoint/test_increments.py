@@ -238,7 +238,8 @@ with mv.session():
 @pytest.mark.slow
 class TestKilledIncrements(FolderTestCase):
     def check(self):
-        """Verify all checkpoints that are found, and that of the last one every row is right."""
+        """Verify all checkpoints that are found, and every row; return the step of the last one."""
+        step = 0
         for path in checkpoints.saved_in(self.folder):
             with checkpoints.Checkpoint(path) as opened:
                 opened.verify()
@@ -246,8 +247,11 @@ class TestKilledIncrements(FolderTestCase):
                 expected = np.full(values.shape, first_step)
                 expected[first_step : opened.step] += 1
                 np.testing.assert_array_equal(values, expected)
+                step = opened.step
+        return step
 
     def test_kill_at_each_step_leaves_complete_checkpoints(self):
+        last = 0
         for name in (
             *("folder.make", "file.create", "file.write", "file.sync", "file.rename"),
             *("file.link", "folder.sync", "file.remove"),
@@ -256,8 +260,13 @@ class TestKilledIncrements(FolderTestCase):
                 arguments = ["background"] if number % 2 else []
                 environment = failpoints.environment(f"{name}@{number}=kill")
                 status, _, errors = run_program(SAVES, self.folder, *arguments, **environment)
-                self.check()
+                step = self.check()
+                self.assertGreaterEqual(step, last)
+                last = step
                 if status == 0:
                     break
                 self.assertEqual(status, -signal.SIGKILL, errors)
             self.assertEqual(status, 0)
+            self.assertGreater(number, 1, f"a save never comes to {name}")
+        # The last save, which was not killed, has removed the remains of the earlier saves.
+        self.assertEqual(len(self.names()), 2)
