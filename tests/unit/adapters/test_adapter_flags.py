@@ -94,26 +94,3 @@ class TestFlags(SessionTestCase):
             "mv_shared": lambda **flag: sharedvar.mv_shared(np.zeros(2), **flag),
         }
         check_rejections(self, flags, calls)
-
-    @needs("torch")
-    def test_a_scale_is_a_number(self):
-        import torch
-
-        from multiverso.torch_ext import Embedding
-
-        for scale in ("2", b"2", True, np.True_, float("nan"), [1.0, 2.0]):
-            with self.subTest(scale), self.assertRaises((TypeError, ValueError)):
-                Embedding(row_table()).step(scale)
-        for scale in (2, np.float32(2), torch.tensor(2.0)):
-            self.assertTrue(Embedding(row_table()).step(scale))
-
-    @needs("torch")
-    def test_steps_are_an_integer(self):
-        import torch
-
-        from multiverso.torch_ext import TorchParamManager
-
-        manager = TorchParamManager(torch.nn.Linear(2, 1), sync_every=4)
-        for steps in (True, 1.0, "2", -1, None):
-            with self.subTest(steps), self.assertRaisesRegex((TypeError, ValueError), "^steps: "):
-                manager.step(steps)

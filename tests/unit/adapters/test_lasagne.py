@@ -14,7 +14,6 @@ from programs import run_program
 
 import multiverso as mv
 from multiverso.lasagne_ext.param_manager import LasagneParamManager, MVNetParamManager
-from multiverso.theano_ext.sharedvar import MVSharedVariable
 
 pytestmark = pytest.mark.frameworks
 
@@ -60,11 +59,6 @@ class TestNetworks(LasagneTestCase):
         shared, other = dense(), dense()
         manager = LasagneParamManager([shared, layers.NonlinearityLayer(shared), other])
         self.assertEqual([table.size for table in manager.tables], [16])
-
-    def test_syncs_mixed_dtypes(self):
-        network = layers.ConcatLayer([dense(1, "float64"), dense(2, "float32")])
-        manager = LasagneParamManager(network)
-        self.assertEqual([str(table.dtype) for table in manager.tables], ["float64", "float32"])
 
     def test_names_parameters_that_are_new_or_missing(self):
         def add_parameter(network):
@@ -141,28 +135,6 @@ class TestNetworks(LasagneTestCase):
         self.assert_equals_tables(manager, [network.W, network.b])
 
 
-class TestRejectedArguments(LasagneTestCase):
-    def test_rejects_unsuitable_networks_and_options(self):
-        attached = dense()
-        MVSharedVariable(attached.W)
-        for error, text, network, *options in (
-            (ValueError, "expected parameters", layers.InputLayer((None, 3))),
-            (ValueError, "expected parameters", []),
-            *(
-                (TypeError, "expected a layer of Lasagne, received", wrong)
-                for wrong in (3, None, [dense(), 3], theano.shared(1.0))
-            ),
-            (TypeError, "'W'.*received int8", dense(1, "int8")),
-            (ValueError, "'average'.*received True", dense(), {"sync_non_trainable": True}),
-            (TypeError, "average: expected True or False", dense(), {"average": 1}),
-            (ValueError, "received shared variable 'W', whose delta", attached),
-        ):
-            with self.subTest(text, network=network):
-                with self.assertRaisesRegex(error, text):
-                    LasagneParamManager(network, **dict(*options))
-                mv.barrier()
-
-
 class TestDeprecatedNames(LasagneTestCase):
     def test_deprecated_names_work_and_warn(self):
         network = dense(1)
@@ -181,20 +153,6 @@ class TestDeprecatedNames(LasagneTestCase):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             LasagneParamManager(dense()).sync_all_param()
-
-    def test_rejects_another_master(self):
-        with (
-            self.assertWarns(DeprecationWarning),
-            self.assertRaisesRegex(ValueError, "is_master_worker: expected True, .*received False"),
-        ):
-            MVNetParamManager(dense(), is_master_worker=False)
-        mv.barrier()
-
-    def test_rejects_the_function_instead_of_its_result(self):
-        words = r"expected True, the result of mv.is_master_worker\(\), received <function"
-        with self.assertWarns(DeprecationWarning), self.assertRaisesRegex(TypeError, words):
-            MVNetParamManager(dense(), mv.is_master_worker)
-        mv.barrier()
 
 
 class TestOldNames(unittest.TestCase):
