@@ -188,6 +188,22 @@ def rows_get_the_gradients_of_all_workers():
     equal(table.get(), -np.tile(times, (3, 1)).T)
 
 
+def deltas_below_half_precision_add_up():
+    for dtype in sorted({"float16", "bfloat16"} & set(Model.DTYPES)):
+        model = Model([(3,)], dtype, value=2048)  # Adjacent values are 2 or 16 apart.
+        model.attach(average=False)
+        mv.barrier()
+        for _ in range(16):
+            model.tables()[0].add([0.125] * 3)
+            model.sync()
+        model.wait()
+        mv.barrier()
+        model.sync()
+        equal(model.tables()[0].get(), 2048 + 2 * mv.num_workers())
+        if dtype == "float16":
+            equal(model.values(), 2048 + 2 * mv.num_workers())
+
+
 def statistics_follow_their_option():
     me, workers = mv.worker_id(), mv.num_workers()
     # "average" adds the mean of the deltas 6, 12, ... to the master's 100. Counts are not averaged;
@@ -251,6 +267,7 @@ FUNCTIONS = (
     wrong_arguments_on_one_rank,
     server_only_rank_keeps_the_tables,
     interrupted_sync_is_resumed,
+    deltas_below_half_precision_add_up,
     rows_get_the_gradients_of_all_workers,
     calls_without_a_session,
     model_is_saved_and_loaded,

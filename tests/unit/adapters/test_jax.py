@@ -68,15 +68,6 @@ class TestPytreeSync(JaxTestCase):
         self.assertEqual(set(values_of(params)), {2.0})
         self.assertEqual(set(sync.tables[0].get()), {2.0})
 
-    def test_accumulates_deltas_below_half_precision(self):
-        # Adjacent values are 0.5 apart.
-        sync = PytreeSync({"w": jnp.full(4, 1000, jnp.float16)}, average=False)
-        params = sync.params
-        for _ in range(8):
-            sync.tables[0].add(np.full(4, 0.125))
-            params = sync.sync(params)
-        np.testing.assert_array_equal(np.asarray(params["w"], np.float32), 1001)
-
     def test_works_with_compiled_steps_that_donate_their_arguments(self):
         step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf * 2, params), donate_argnums=0)
         sync = PytreeSync(tree())
@@ -251,12 +242,6 @@ class TestRejectedArguments(JaxTestCase):
     def check(self, error, text, call):
         with self.assertRaisesRegex(error, text):
             call()
-
-    def test_rejects_invalid_parameters(self):
-        self.check(ValueError, "expected parameters", lambda: PytreeSync({}))
-        self.check(ValueError, "expected parameters", lambda: PytreeSync(jnp.zeros(0)))
-        self.check(TypeError, r"params\['a'\]: expected an array", lambda: PytreeSync({"a": "b"}))
-        self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
 
     def test_rejects_integers_that_jax_would_cut(self):
         large = {"step": np.array([2**40 + 5])}

@@ -7,7 +7,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, KerasTestCase, data, fit, flat, layers, model_of
+from keras_models import (
+    HAS_KERAS,
+    Adder,
+    Counter,
+    KerasTestCase,
+    data,
+    fit,
+    flat,
+    layers,
+    model_of,
+)
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -67,6 +77,17 @@ class TestCallback(KerasTestCase):
                 with mock.patch.object(tensors, "_sync", side_effect=tensors._sync) as spy:
                     fit(model, callback, epochs=epochs)
                 self.assertEqual(spy.call_count, times + 1)  # one more at the end
+
+    def test_averages_statistics_over_workers(self):
+        for dtype in ("float32", "float16"):
+            model = model_of(keras.layers.Dense(2), Counter(dtype=dtype))
+            with mock.patch("multiverso.sync._shares.Shares.of", return_value=0.5):
+                callback = MVCallback(model)  # one of two workers
+            fit(model, Adder(callback), Adder(callback), callback, epochs=2)
+            # Each of 12 batches adds half of the counter's 2, and 1 of each of two other workers.
+            count = keras.ops.convert_to_numpy(model.layers[-1].count)
+            np.testing.assert_array_equal(count, np.full(5, 36))
+            self.check_equal(model, callback.manager)
 
     def test_accepts_a_callback_without_a_list(self):
         class Recording(MVCallback):

@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, Counter, KerasTestCase, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, KerasTestCase, fit, flat, held, layers, model_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -109,18 +109,6 @@ class TestVariables(KerasTestCase):
             self.check_equal(model, callback.manager)
             changed = (flat(model) != before).reshape(50, 4).any(axis=1)
             np.testing.assert_array_equal(changed, np.arange(50) < 12)
-
-    def test_averages_statistics_over_workers(self):
-        for dtype in ("float32", "float16"):
-            model = model_of(keras.layers.Dense(2), Counter(dtype=dtype))
-            with mock.patch("multiverso.sync._shares.Shares.of", return_value=0.5):
-                callback = MVCallback(model)  # one of two workers
-            keeper = Keeper()
-            fit(model, Adder(callback), Adder(callback), callback, keeper, epochs=2)
-            # Each of 12 batches adds half of the counter's 2, and 1 of each of two other workers.
-            np.testing.assert_array_equal(model.layers[-1].count, np.full(5, 36))
-            self.check_kept(keeper)
-            self.check_equal(model, callback.manager)
 
     def test_syncs_variables_outside_cpu_memory(self):
         # The test simulates a GPU, whose memory the CPU cannot access.

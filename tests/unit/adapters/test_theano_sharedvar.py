@@ -64,46 +64,6 @@ class TestInGraphs(TheanoTestCase):
         with self.assertRaises(TypeError):
             mv_shared(float_matrix(), no_such_argument=1)
 
-    def test_trains_like_a_plain_variable(self):
-        def train(shared):
-            weights = shared(float_matrix(0.5), name="W")
-            x = T.matrix("x", dtype="float32")
-            cost = T.sum(T.dot(x, weights) ** 2)
-            step = np.float32(0.125) * theano.grad(cost, weights)
-            function = theano.function([x], cost, updates=[(weights, weights - step)])
-            costs = [function(np.eye(2, dtype=np.float32)) for _ in range(3)]
-            return weights, costs
-
-        plain, expected = train(theano.shared)
-        variable, costs = train(mv_shared)
-        np.testing.assert_array_equal(costs, expected)
-        self.assert_value(variable, plain.get_value())
-        variable.mv_sync()
-        self.assert_value(variable, plain.get_value())
-
-    def test_works_on_both_sides_of_givens(self):
-        variable = mv_shared(float_matrix(2))
-        x = T.matrix("x", dtype="float32")
-        self.assertEqual(theano.function([], T.sum(x), givens={x: variable})(), 12)
-        doubled = theano.function([], T.sum(variable), givens={variable: variable * 2})
-        self.assertEqual(doubled(), 24)
-
-    def test_functions_see_a_sync_at_once(self):
-        variable = mv_shared(float_matrix(1))
-        total = theano.function([], T.sum(variable))
-        variable.set_value(float_matrix(3))
-        variable.mv_sync()
-        self.assertEqual(total(), 18)
-
-    def test_get_and_set_value_respect_borrow(self):
-        variable = mv_shared(float_matrix())
-        mine = float_matrix(5)
-        variable.set_value(mine, borrow=True)
-        self.assertTrue(np.shares_memory(variable.get_value(borrow=True), mine))
-        self.assertFalse(np.shares_memory(variable.get_value(), mine))
-        variable.zero()
-        self.assert_value(variable, float_matrix(0))
-
     def test_functions_can_be_copied_swapped_and_pickled(self):
         variable = mv_shared(float_matrix(0))
         other = theano.shared(float_matrix(10))
@@ -118,20 +78,6 @@ class TestInGraphs(TheanoTestCase):
 
 
 class TestSync(TheanoTestCase):
-    def test_sync_keeps_values_of_each_dtype_and_shape(self):
-        for dtype in ("float16", "float32", "float64", "int32", "int64"):
-            for shape in ((), (1,), (5,), (2, 3), (2, 1, 3)):
-                with self.subTest(dtype=dtype, shape=shape):
-                    start = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
-                    variable = mv_shared(start)
-                    self.assert_value(variable, start)
-                    variable.set_value(np.asarray(start + 3, dtype))
-                    for _ in range(2):
-                        variable.mv_sync()
-                        self.assert_value(variable, start + 3)
-                        self.assertEqual(variable.get_value(borrow=True).dtype, dtype)
-                        self.assertEqual(variable.get_value(borrow=True).shape, shape)
-
     def test_syncs_python_numbers(self):
         number, count = mv_shared(2.5, borrow=False), mv_shared(7)
         step = theano.function([], updates=[(number, number * 2), (count, count + 1)])
@@ -162,25 +108,6 @@ class TestSync(TheanoTestCase):
         np.testing.assert_array_equal(start, float_matrix(1))
         self.assert_value(second, float_matrix(1))
 
-    def test_syncs_values_in_any_layout(self):
-        expected = np.arange(6, dtype=np.float32).reshape(2, 3)
-        fixed = expected.copy()
-        fixed.flags.writeable = False
-        for value in (np.asfortranarray(expected), np.repeat(expected, 2, axis=1)[:, ::2], fixed):
-            variable = mv_shared(float_matrix(0))
-            variable.set_value(value, borrow=True)
-            variable.mv_sync()
-            self.assert_value(variable, expected)
-
-    def test_rejecting_a_changed_shape_changes_nothing(self):
-        variable = mv_shared(float_matrix(1), name="W")
-        variable.set_value(np.ones((3, 2), np.float32))
-        with self.assertRaisesRegex(ValueError, r"'W'.*\(2, 3\), received \(3, 2\)"):
-            variable.mv_sync()
-        variable.set_value(float_matrix(4))
-        variable.mv_sync()
-        self.assert_value(variable, float_matrix(4))
-
     def test_sync_allocates_nothing_of_its_size(self):
         variable = mv_shared(np.zeros(1_000_000, np.float32))
         variable.mv_sync()
@@ -188,28 +115,6 @@ class TestSync(TheanoTestCase):
         self.addCleanup(tracemalloc.stop)
         variable.mv_sync()
         self.assertLess(tracemalloc.get_traced_memory()[1], 100_000)
-
-
-class TestRejectedArguments(TheanoTestCase):
-    def check(self, error, text, value):
-        with self.subTest(text), self.assertRaisesRegex(error, text):
-            mv_shared(value, name="W")
-
-    def test_rejects_values_without_a_table(self):
-        for value in (np.zeros(2, complex), np.int8(1), np.zeros(2, bool), np.zeros(2, np.uint32)):
-            self.check(TypeError, f"'W'.*float32.*received {value.dtype}", value)
-        self.check(ValueError, r"one element, received shape \(0, 3\)", np.zeros((0, 3)))
-        self.check(TypeError, "dense array or a scalar, received list", [1, 2])
-        self.check(TypeError, "", T.matrix())
-
-    def test_rejects_sparse_matrices(self):
-        sparse = pytest.importorskip("scipy.sparse")
-        self.check(TypeError, "received csr_matrix", sparse.csr_matrix(np.eye(2)))
-
-    def test_rejects_objects_that_are_not_shared_variables(self):
-        for wrong in (3, np.zeros(3), T.matrix(), None):
-            with self.assertRaisesRegex(TypeError, "expected a shared variable of PyTensor"):
-                MVSharedVariable(wrong)
 
 
 class TestAttachAndCopy(TheanoTestCase):
@@ -283,15 +188,6 @@ class TestAttachAndCopy(TheanoTestCase):
 
 
 class TestSessions(TheanoTestCase):
-    def test_requires_a_session(self):
-        variable, plain = mv_shared(float_matrix()), theano.shared(1.0)
-        mv.shutdown()
-        creations = (lambda: mv_shared(float_matrix()), lambda: MVSharedVariable(plain))
-        for call in (*creations, variable.mv_sync, sync_all_mv_shared_vars):
-            with self.assertRaisesRegex(mv.errors.StateError, NEEDS_INIT):
-                call()
-        self.assertNotIsInstance(plain, MVSharedVariable)
-
     def test_variables_of_an_earlier_session_are_not_synced(self):
         old = mv_shared(float_matrix(1), name="old")
         mv.shutdown()

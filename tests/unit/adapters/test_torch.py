@@ -1,56 +1,20 @@
 """The PyTorch adapter on one rank: accepted and rejected modules, and their behavior."""
 
-import copy
-import io
-import pickle
 from unittest import mock
 
 import numpy as np
 import pytest
 from torch_devices import HAS_TORCH, TorchTestCase, flat, on_gpu
 
-import multiverso as mv
-
 pytestmark = pytest.mark.frameworks
 
 if HAS_TORCH:
     import torch
 
-    from multiverso.torch_ext import DistributedOptimizer, TorchParamManager, _tensors
+    from multiverso.torch_ext import TorchParamManager, _tensors
 
 
 class TestOnEachDevice(TorchTestCase):
-    def check(self, module):
-        """Check that a sync adds 2 of another worker and 1 of this one, where the tensors are."""
-        before = flat(module)
-        manager = TorchParamManager(module)
-        np.testing.assert_array_equal(flat(module), before)
-        places = [(p.device, p.data_ptr(), p.stride()) for p in module.parameters()]
-        for turn in (1, 2):
-            for table in manager.tables:
-                table.add(np.full(table.size, 2, table.dtype))
-            with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter += 1
-            manager.sync_all_param()
-            np.testing.assert_allclose(flat(module), before + 3 * turn, rtol=0, atol=0.02)
-        self.assertEqual(
-            places, [(p.device, p.data_ptr(), p.stride()) for p in module.parameters()]
-        )
-        return manager
-
-    def test_sums_half_precision_in_float32_and_keeps_the_others(self):
-        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
-            with self.subTest(dtype):
-                module = torch.nn.Linear(3, 4).to(self.device, dtype)
-                for parameter in module.parameters():
-                    torch.nn.init.constant_(parameter, 0.5)
-                dtypes = [table.dtype.name for table in self.check(module).tables]
-                self.assertEqual(dtypes, ["float64" if dtype == torch.float64 else "float32"])
-        counts = torch.nn.Linear(3, 4).to(self.device)
-        counts.count = torch.nn.Parameter(self.tensor([0, 0, 0]), requires_grad=False)
-        self.check(counts)
-
     def test_syncs_every_layout_and_tied_and_frozen_parameters(self):
         module = torch.nn.Conv2d(3, 4, 2).to(self.device).to(memory_format=torch.channels_last)
         for name, tensor in {
@@ -69,7 +33,7 @@ class TestOnEachDevice(TorchTestCase):
             module.register_parameter(name, torch.nn.Parameter(on_device))
         module.tied = module.bias
         module.bias.requires_grad_(False)
-        manager = self.check(module)
+        manager = self.check_manager(module)
         values = np.concatenate([table.get() for table in manager.tables])
         np.testing.assert_array_equal(np.sort(values), np.sort(flat(module)))
 
@@ -84,24 +48,6 @@ class TestOnEachDevice(TorchTestCase):
                 manager.sync_all_param()
         np.testing.assert_array_equal(manager.tables[0].get(), before)
 
-    def test_saved_states_load_from_either_device(self):
-        module = torch.nn.Linear(3, 2).to(self.device)
-        manager = TorchParamManager(module)
-        file = io.BytesIO()
-        torch.save(module.state_dict(), file)
-        twin = pickle.loads(pickle.dumps(copy.deepcopy(module)))  # bytes of this test are safe
-        for assign in (False, True):
-            for device in sorted({"cpu", self.device}):
-                with torch.no_grad():
-                    module.weight += 1
-                manager.sync_all_param()
-                file.seek(0)
-                state = torch.load(file, map_location=device, weights_only=True)
-                module.load_state_dict(state, assign=assign)
-                manager.sync_all_param()
-                np.testing.assert_allclose(flat(module), flat(twin), atol=1e-6)
-                np.testing.assert_array_equal(manager.tables[0].get(), flat(module))
-
     def test_backward_pass_after_a_sync_is_an_error(self):
         module = torch.nn.Linear(2, 1).to(self.device)
         manager = TorchParamManager(module)
@@ -111,44 +57,11 @@ class TestOnEachDevice(TorchTestCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             loss.backward()
 
-    def test_one_worker_keeps_its_buffers(self):
-        for choice in ("average", "master", False):
-            with self.subTest(choice):
-                module = torch.nn.BatchNorm1d(2).to(self.device)
-                manager = TorchParamManager(module, sync_buffers=choice)
-                module(self.tensor([[1.0, 2.0], [5.0, 7.0]]))
-                before = [buffer.clone() for buffer in module.buffers()]
-                manager.sync_all_param()
-                for buffer, wanted in zip(module.buffers(), before, strict=True):
-                    torch.testing.assert_close(buffer, wanted)
-
 
 TestOnEachDeviceOnGpu = on_gpu(TestOnEachDevice)
 
 
 class TestModules(TorchTestCase):
-    def test_finds_parameters_that_have_moved(self):
-        module = torch.nn.Linear(3, 2)
-        manager = TorchParamManager(module)
-        module.weight.data = torch.full((2, 3), 5.0)
-        manager.sync_all_param()
-        np.testing.assert_array_equal(manager.tables[0].get()[:6], 5)
-
-    def test_rejects_other_tensors_even_at_the_same_address(self):
-        for change, text in (
-            (lambda data: torch.zeros(2, 3), r"parameter weight: expected shape \(3, 3\)"),
-            (lambda data: data[:2], r"received \(2, 3\), torch.float32"),
-            (lambda data: data.view(9), r"received \(9,\), torch.float32"),
-            (lambda data: data.view(torch.float16)[:, :3], r"received \(3, 3\), torch.float16"),
-        ):
-            with self.subTest(text):
-                module = torch.nn.Linear(3, 3)
-                manager = TorchParamManager(module)
-                manager.sync_all_param()
-                module.weight.data = change(module.weight.data)
-                with self.assertRaisesRegex(ValueError, text):
-                    manager.sync_all_param()
-
     def test_syncs_a_transposed_parameter(self):
         module = torch.nn.Linear(3, 3)
         manager = TorchParamManager(module)
@@ -168,31 +81,3 @@ class TestModules(TorchTestCase):
             manager.sync_all_param()
         after = [parameter._version for parameter in module.parameters()]
         self.assertTrue(all(b < a for b, a in zip(before, after, strict=True)), (before, after))
-
-
-class TestRejectedArguments(TorchTestCase):
-    def test_rejects_invalid_modules_and_options(self):
-        linear, choices = torch.nn.Linear(1, 1), ("mean", True, None, 0)
-        for error, message, module, *options in (
-            (ValueError, "received a ReLU without any", torch.nn.ReLU()),
-            (TypeError, "received list", [torch.zeros(2)]),
-            (ValueError, "parameter weight: .*lazy", torch.nn.LazyLinear(3)),
-            *((ValueError, "sync_buffers: ", linear, {"sync_buffers": c}) for c in choices),
-        ):
-            with self.subTest(message, options=options):
-                with self.assertRaisesRegex(error, message):
-                    TorchParamManager(module, **dict(*options))
-                mv.barrier()
-
-    def test_rejects_invalid_frequencies_and_optimizers(self):
-        module = torch.nn.Linear(1, 1)
-        optimizer = torch.optim.SGD(module.parameters(), lr=1)
-        frequencies = (0, -1, 1.5, True, "1", None)
-        for error, message, inner, *freq in (
-            *((ValueError, "freq: expected an int >= 1", optimizer, freq) for freq in frequencies),
-            (TypeError, "optimizer: expected", module),
-        ):
-            with self.subTest(message, freq=freq):
-                with self.assertRaisesRegex(error, message):
-                    DistributedOptimizer(inner, module, *freq)
-                mv.barrier()

@@ -3,11 +3,14 @@
 import importlib.util
 import unittest
 
+import numpy as np
 import sessions
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:
     import torch
+
+    from multiverso.torch_ext import TorchParamManager
 
 GPU = "cuda"
 HAS_GPU = HAS_TORCH and torch.cuda.is_available()
@@ -25,6 +28,25 @@ class TorchTestCase(sessions.SessionTestCase):
 
     def tensor(self, values, **options):
         return torch.tensor(values, device=self.device, **options)
+
+    def check_manager(self, module):
+        """Check that a sync adds 2 of another worker and 1 of this one, where the tensors are."""
+        before = flat(module)
+        manager = TorchParamManager(module)
+        np.testing.assert_array_equal(flat(module), before)
+        places = [(p.device, p.data_ptr(), p.stride()) for p in module.parameters()]
+        for turn in (1, 2):
+            for table in manager.tables:
+                table.add(np.full(table.size, 2, table.dtype))
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter += 1
+            manager.sync_all_param()
+            np.testing.assert_allclose(flat(module), before + 3 * turn, rtol=0, atol=0.02)
+        self.assertEqual(
+            places, [(p.device, p.data_ptr(), p.stride()) for p in module.parameters()]
+        )
+        return manager
 
 
 def on_gpu(case):

@@ -15,11 +15,11 @@ from multiverso.theano_ext.param_manager import MVModelParamManager  # noqa: E40
 
 class Manager(MVModelParamManager):
     def get_all_param_values(self):
-        return [variable.get_value() for variable in self.model]
+        return [variable.get_value(borrow=True) for variable in self.model]
 
     def set_all_param_values(self, params):
-        for variable, value in zip(self.model, params, strict=True):
-            variable.set_value(value)
+        for index, (variable, value) in enumerate(zip(self.model, params, strict=True)):
+            variable.set_value(value, borrow=index % 2 == 1)  # A model may keep what it gets.
 
 
 class Model(ManagedModel):
