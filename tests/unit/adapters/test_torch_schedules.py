@@ -59,10 +59,11 @@ class TestSchedules(TorchTestCase):
                 scheduler.step()
             self.assertEqual(table.options["learning_rate"], 0.25)
 
-    def rates(self, make_scheduler, table, optimizer=None, metric=None):
+    def rates(self, make_scheduler, metric=None):
         """Return the rates of the optimizer and of the table in each of four steps."""
+        table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
         layer = Embedding(table)
-        optimizer = optimizer or torch.optim.SGD(layer.parameters(), lr=0.2)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.2)
         scheduler = make_scheduler(optimizer)
         found = []
         for _ in range(4):
@@ -75,44 +76,34 @@ class TestSchedules(TorchTestCase):
             scheduler.step(*(() if metric is None else (metric,)))
         return found[::2], found[1::2]
 
+    def test_rows_follow_schedulers_and_not_rates_set_by_hand(self):
+        schedulers = torch.optim.lr_scheduler
+        warm_up = {"total_iters": 3, "start_factor": 0.25}
+        by_hand = [
+            self.ByHand([0.2 * (first + step) / 2 for step in range(3)] + [0.1]) for first in (0, 1)
+        ]
+        # The scheduler, and the rates of the table by those of the optimizer.
+        for make, of_table in (
+            (lambda o: schedulers.LinearLR(o, **warm_up), lambda rates: rates / 2),
+            (lambda o: schedulers.LambdaLR(o, lambda step: min(1, step / 2)), lambda r: r / 2),
+            (by_hand[0], lambda _: [0.1] * 3 + [0.1 * 0.1 / max(by_hand[0].rates)]),
+            (by_hand[1], lambda _: [0.1] * 3 + [0.1 * 0.1 / max(by_hand[1].rates)]),
+        ):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)
+                rates, found = self.rates(make)
+            np.testing.assert_allclose(found, of_table(np.array(rates)))
+
     def test_rows_follow_schedulers_that_note_no_first_rate(self):
         schedulers = torch.optim.lr_scheduler
-        table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
         rates, of_table = self.rates(
-            lambda optimizer: schedulers.ReduceLROnPlateau(optimizer, factor=0.5, patience=0),
-            table,
-            metric=1.0,
+            lambda o: schedulers.ReduceLROnPlateau(o, factor=0.5, patience=0), metric=1.0
         )
         self.assertEqual(rates, [0.2, 0.2, 0.1, 0.05])
         np.testing.assert_allclose(of_table, np.array(rates) / 2)
-        table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
         with self.assertWarnsRegex(RuntimeWarning, "create the table with the lowest rate"):
-            rates, of_table = self.rates(
-                lambda optimizer: schedulers.CyclicLR(optimizer, 0.01, 0.2, step_size_up=2), table
-            )
+            rates, of_table = self.rates(lambda o: schedulers.CyclicLR(o, 0.01, 0.2, 2))
         np.testing.assert_allclose(of_table, 0.1 * np.array(rates) / 0.01)
-
-    def test_rows_follow_a_warm_up_of_a_scheduler_and_not_one_by_hand(self):
-        schedulers = torch.optim.lr_scheduler
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)
-            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-            rates, of_table = self.rates(
-                lambda optimizer: schedulers.LinearLR(optimizer, 0.25, total_iters=3), table
-            )
-            np.testing.assert_allclose(of_table, np.array(rates) / 2)
-            table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-            rates, of_table = self.rates(
-                lambda optimizer: schedulers.LambdaLR(optimizer, lambda step: min(1, step / 2)),
-                table,
-            )
-            np.testing.assert_allclose(of_table, np.array(rates) / 2)
-            for first in (0, 1):
-                table = mv.MatrixTable(ROWS, DIM, updater="sgd", learning_rate=0.1)
-                by_hand = self.ByHand([0.2 * (first + step) / 2 for step in range(3)] + [0.1])
-                _, of_table = self.rates(by_hand, table)
-                highest = max(by_hand.rates)
-                np.testing.assert_allclose(of_table, [0.1] * 3 + [0.1 * 0.1 / highest])
 
     class ByHand:
         """Sets the rates of an optimizer as a program does, without a scheduler."""
