@@ -2,7 +2,6 @@
 
 import os
 import unittest
-import warnings
 
 import numpy as np
 import pytest
@@ -58,40 +57,6 @@ class TestLookup(SessionTestCase):
             self.check_gradients(lambda function: function)
             self.check_gradients(jax.jit)
 
-    def test_gradients_of_several_calls_are_sent_as_one_step(self):
-        embedding = Embedding(table_of(updater="adagrad", learning_rate=0.5, epsilon=0.1))
-        gradient = jax.jit(jax.grad(lambda rows, ids: (lookup(rows, ids) * 2).sum()))
-        for _ in range(3):
-            gradient(embedding, jnp.array([5, 6]))
-        embedding.step(scale=2.0)
-        once = table_of(updater="adagrad", learning_rate=0.5, epsilon=0.1)
-        once.add(np.full((2, COLUMNS), 3.0), [5, 6])
-        np.testing.assert_array_equal(embedding.table.get(), once.get())
-
-    def test_a_second_gradient_without_a_step_warns_once(self):
-        gradient = jax.jit(jax.grad(lambda rows, ids: (lookup(rows, ids) ** 2).sum()))
-        for ends, expected in ((None, 1), (Embedding.discard, 0), (Embedding.step, 0)):
-            embedding = Embedding(table_of())
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                for _ in range(3):
-                    gradient(embedding, jnp.array([5, 6]))
-                    jax.effects_barrier()
-                    if ends is not None:
-                        ends(embedding)
-            texts = [str(item.message) for item in caught if item.category is RuntimeWarning]
-            self.assertEqual(len(texts), expected, texts)
-            self.assertTrue(all("step() of the layer has never been" in text for text in texts))
-
-    def test_gradients_that_are_not_finite_are_dropped_with_a_scale(self):
-        embedding = Embedding(table_of())
-        jax.grad(lambda rows: (lookup(rows, [1]) * jnp.inf).sum())(embedding)
-        self.assertFalse(embedding.step(scale=8.0))
-        jax.grad(lambda rows: lookup(rows, [1]).sum())(embedding)
-        embedding.discard()
-        self.assertTrue(embedding.step())
-        np.testing.assert_array_equal(embedding.table.get(), START)
-
     def test_ids_that_are_no_integers_are_type_errors(self):
         wrong = [np.array([1.0]), [1, 2.5], 3.0, [True, 2], np.array([[False]]), True, "1", [None]]
         wrong += [jnp.array(values) for values in ([1.9], [jnp.nan], 2.0, [True], [[1j]])]
@@ -115,19 +80,6 @@ class TestLookup(SessionTestCase):
         with self.assertRaisesRegex(IndexError, r"ids\[1\]: expected an int64"):
             lookup(keys, [1, 2**63])
 
-    def test_shapes_and_readers(self):
-        table = table_of()
-        for shape in ((), (3,), (2, 3), (0,)):
-            ids = np.zeros(shape, np.int32)
-            expected = np.broadcast_to(START[0], (*shape, COLUMNS))
-            for look_up in (lookup, jax.jit(lookup, static_argnums=0)):
-                rows = look_up(table, ids)
-                np.testing.assert_array_equal(rows, expected)
-                self.assertEqual(rows.devices(), {jax.devices()[0]})  # a GPU, where JAX has one
-        np.testing.assert_array_equal(lookup(Embedding(table), 3), START[3])
-        integers = mv.MatrixTableHandler(2, 2, dtype="int32")
-        np.testing.assert_array_equal(lookup(integers, [1]), [[0, 0]])
-
     def test_batches_of_functions_are_those_of_ids(self):
         ids = jnp.arange(12).reshape(4, 3)
         embedding = Embedding(table_of())
@@ -149,27 +101,6 @@ class TestLookup(SessionTestCase):
             jax.jit(of_batch)(embedding)
             embedding.step()
             np.testing.assert_allclose(embedding.table.get(), changed, atol=1e-5)
-
-    def test_keys_get_rows_where_they_are_differentiated(self):
-        table = mv.HashTableHandler(COLUMNS, 100, updater="sgd", learning_rate=1.0)
-        embedding = Embedding(table)
-        keys = jnp.array([5, -9, 5])
-        lookup(embedding, keys)
-        lookup(table, keys)
-        self.assertEqual(len(table), 0)
-        jax.jit(jax.grad(lambda rows: lookup(rows, keys).sum()))(embedding)
-        embedding.step()
-        np.testing.assert_array_equal(table.get([5, -9, 1], insert=False)[:, 0], [-2, -1, 0])
-        self.assertEqual(len(table), 2)
-        with self.assertRaisesRegex(ValueError, "jax_enable_x64"):
-            lookup(table, np.array([2**40]))
-
-    def test_empty_ids_have_no_gradients(self):
-        embedding = Embedding(table_of())
-        ids = jnp.zeros((2, 0), jnp.int32)
-        jax.jit(jax.grad(lambda rows: lookup(rows, ids).sum()))(embedding)
-        self.assertTrue(embedding.step())
-        np.testing.assert_array_equal(embedding.table.get(), START)
 
     def test_the_leaf_shows_gradients_that_are_not_finite(self):
         gradient = jax.grad(lambda rows, factor: (lookup(rows, [1]) * factor).sum())
@@ -210,7 +141,3 @@ class TestLookup(SessionTestCase):
         updated = jax.tree.map(lambda leaf: leaf - 0.1 * leaf, params)
         self.assertIs(updated["rows"].table, params["rows"].table)
         self.assertIn("MatrixTable", repr(updated["rows"]))
-
-    def test_rejects_tables_that_take_no_gradients(self):
-        with self.assertRaisesRegex(ValueError, "whose updater takes gradients"):
-            Embedding(mv.MatrixTableHandler(2, 2))

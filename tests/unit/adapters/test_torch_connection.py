@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from torch_devices import HAS_TORCH, TorchTestCase
+from torch_devices import HAS_TORCH, TorchTestCase, on_gpu
 
 import multiverso as mv
 
@@ -28,20 +28,28 @@ def module_of(rows):
     return torch.nn.Sequential(rows, linear)
 
 
+def layer_of_table():
+    table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
+    return Embedding(table), table
+
+
 class ConnectionTestCase(TorchTestCase):
-    def check(self, train, distributed=True, **options):
+    def check(self, train, distributed=True, scales=False, **options):
         """Check that a loop trains the rows as those of PyTorch's own layer."""
-        expected = module_of(torch.nn.Embedding(ROWS, DIM))
+        self.scaler = torch.amp.GradScaler(self.device, init_scale=1024.0)
+        expected = module_of(torch.nn.Embedding(ROWS, DIM)).to(self.device)
         with torch.no_grad():
             expected[0].weight.copy_(torch.from_numpy(START))
         train(expected, torch.optim.SGD(expected.parameters(), lr=0.1, **options), None)
         table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=0.1)
-        module = module_of(Embedding(table))
+        module = module_of(Embedding(table)).to(self.device)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1, **options)
+        self.scaler = torch.amp.GradScaler(self.device, init_scale=1024.0)
         if distributed:
-            optimizer = DistributedOptimizer(optimizer, module)
+            scaler = self.scaler if scales else None
+            optimizer = DistributedOptimizer(optimizer, module, scaler=scaler)
         train(module, optimizer, None if distributed else module[0])
-        weight = expected[0].weight.detach().numpy()
+        weight = expected[0].weight.detach().cpu().numpy()
         np.testing.assert_allclose(table.get(), weight, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(module[1].weight, expected[1].weight)
         self.assertEqual(module[0].connection.item(), 0.0)
@@ -49,7 +57,8 @@ class ConnectionTestCase(TorchTestCase):
 
 
 def backward(module, ids=(1, 2, 2), factor=1.0):
-    (module(torch.tensor(ids)).square().sum() * factor).backward()
+    ids = torch.tensor(ids, device=module[1].weight.device)
+    (module(ids).square().sum() * factor).backward()
 
 
 def step(optimizer, layer):
@@ -60,9 +69,12 @@ def step(optimizer, layer):
 
 class TestGradients(ConnectionTestCase):
     def check_all(self, train, **options):
-        for distributed in (True, False):
-            with self.subTest(distributed=distributed):
-                self.check(train, distributed, **options)
+        for is_sync in (False, True):
+            mv.shutdown()
+            mv.init(sync=is_sync)
+            for distributed in (True, False):
+                with self.subTest(distributed=distributed, sync=is_sync):
+                    self.check(train, distributed, **options)
 
     def test_a_reset_drops_them(self):
         for reset in (
@@ -116,14 +128,14 @@ class TestGradients(ConnectionTestCase):
         self.check_all(train)
 
     def test_a_scaler_divides_them_and_skips_steps(self):
-        for is_unscaled in (False, True):
+        for fused, is_unscaled in ((False, False), (False, True), (True, False), (True, True)):
 
             def train(module, optimizer, layer, is_unscaled=is_unscaled):
-                scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+                scaler = self.scaler
                 for step_count in range(3):
                     module.zero_grad()
                     infinity = float("inf") if step_count == 1 else 0.0
-                    loss = module(torch.tensor([1, 2, 2])).square().sum()
+                    loss = module(self.tensor([1, 2, 2])).square().sum()
                     scaler.scale(loss + module[1].bias.sum() * infinity).backward()
                     if is_unscaled:
                         scaler.unscale_(optimizer)
@@ -133,21 +145,7 @@ class TestGradients(ConnectionTestCase):
                         layer.step(scaler.get_scale())
                     scaler.update()
 
-            self.check_all(train)
-
-    def test_a_fused_optimizer_divides_them_in_its_step(self):
-        def train(module, optimizer, layer):
-            scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-            for infinity in (0.0, float("inf"), 0.0):
-                module.zero_grad()
-                loss = module(torch.tensor([1, 2, 2])).square().sum()
-                scaler.scale(loss + module[1].bias.sum() * infinity).backward()
-                scaler.step(optimizer)
-                if layer is not None:
-                    layer.step(scaler.get_scale())
-                scaler.update()
-
-        self.check(train, distributed=False, fused=True)
+            self.check_all(train, scales=fused, fused=fused)
 
     def test_a_frozen_layer_takes_no_step(self):
         def train(module, optimizer, layer):
@@ -197,8 +195,7 @@ class TestGradients(ConnectionTestCase):
                 self.assertFalse(np.array_equal(table.get(), before))
 
     def test_a_plain_step_keeps_them_until_that_of_the_layer(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
-        layer = Embedding(table)
+        layer, table = layer_of_table()
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
         for _ in range(3):
             layer(torch.tensor([1])).sum().backward()
@@ -214,8 +211,7 @@ class TestGradients(ConnectionTestCase):
                     raise RuntimeError
                 return super().step(closure)
 
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
-        layer = Embedding(table)
+        layer, table = layer_of_table()
         optimizer = Failing(layer.parameters(), lr=0.1)
         for optimizer.fails in (True, False):
             layer(torch.tensor([1])).sum().backward()
@@ -227,8 +223,8 @@ class TestGradients(ConnectionTestCase):
         np.testing.assert_allclose(table.get([1]), START[[1]] - 1, rtol=1e-5)
 
     def test_not_finite_gradients_are_seen_by_a_scaler(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
-        module = module_of(Embedding(table))
+        layer, table = layer_of_table()
+        module = module_of(layer)
         optimizer = torch.optim.SGD([module[0].connection], lr=0.1)
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
         scaler.scale(module(torch.tensor([1])).sum() * float("inf")).backward()
@@ -239,10 +235,12 @@ class TestGradients(ConnectionTestCase):
         np.testing.assert_array_equal(table.get(), START)
 
 
+TestGradientsOnGpu = on_gpu(TestGradients)
+
+
 class TestModule(ConnectionTestCase):
     def test_conversion_reaches_the_output(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
-        layer = Embedding(table)
+        layer, table = layer_of_table()
         for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.float32):
             layer.to(dtype)
             output = layer(torch.tensor([1, 1]))
@@ -256,8 +254,7 @@ class TestModule(ConnectionTestCase):
         self.assertEqual(Embedding(doubles)(torch.tensor([1])).dtype, torch.float64)
 
     def test_a_replaced_parameter_is_connected_again(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
-        layer = Embedding(table)
+        layer, table = layer_of_table()
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         self.addCleanup(torch.__future__.set_overwrite_module_params_on_conversion, False)
         layer.to(torch.float64)
@@ -267,8 +264,8 @@ class TestModule(ConnectionTestCase):
         np.testing.assert_array_equal(table.get(), START)
 
     def test_old_files_load_and_files_have_no_connection(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd")
-        module = module_of(Embedding(table))
+        layer, table = layer_of_table()
+        module = module_of(layer)
         state = module.state_dict()
         self.assertEqual(list(state), ["1.weight", "1.bias"])
         module.load_state_dict(state, strict=True)
@@ -304,8 +301,8 @@ class TestModule(ConnectionTestCase):
 
 class TestForgottenSteps(ConnectionTestCase):
     def train(self, batches, resets):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
-        module = module_of(Embedding(table))
+        layer, table = layer_of_table()
+        module = module_of(layer)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -334,8 +331,8 @@ class TestForgottenSteps(ConnectionTestCase):
             )
 
     def test_a_distributed_optimizer_may_accumulate_batches(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd", learning_rate=1.0)
-        module = module_of(Embedding(table))
+        layer, table = layer_of_table()
+        module = module_of(layer)
         DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.0), module)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -349,8 +346,7 @@ class TestPrefetch(ConnectionTestCase):
         for depth in (1, 3):
             for is_kept in (False, True):
                 for mode in (True, False):
-                    table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd")
-                    layer = Embedding(table)
+                    layer, table = layer_of_table()
                     loop = prefetch(ids, layer, depth=depth)
                     for batch in loop:
                         layer(batch)
@@ -366,8 +362,7 @@ class TestPrefetch(ConnectionTestCase):
                         )
 
     def test_a_look_up_in_another_mode_uses_other_rows(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd")
-        layer = Embedding(table)
+        layer, table = layer_of_table()
         layer.prefetch(torch.tensor([2]))
         table.add(np.ones((ROWS, DIM)))
         with torch.no_grad():
@@ -378,8 +373,7 @@ class TestPrefetch(ConnectionTestCase):
         np.testing.assert_array_equal(layer(torch.tensor([2])).detach(), START[[2]])
 
     def test_a_batch_that_is_not_looked_up_leaves_no_rows(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, START, updater="sgd")
-        layer = Embedding(table)
+        layer, table = layer_of_table()
         loop = prefetch([torch.tensor([i]) for i in (1, 2)], layer)
         next(loop)
         next(loop)

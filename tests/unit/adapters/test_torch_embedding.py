@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from torch_devices import HAS_TORCH, TorchTestCase, flat, on_gpu
+from torch_devices import HAS_TORCH, TorchTestCase, on_gpu
 
 import multiverso as mv
 
@@ -16,7 +16,6 @@ if HAS_TORCH:
     import torch
 
     from multiverso.torch_ext import (
-        DistributedOptimizer,
         Embedding,
         EmbeddingBag,
         EmbeddingBagCollection,
@@ -84,47 +83,6 @@ class TestOnEachDevice(EmbeddingTestCase):
                             self.check(layer, reference, table, ids)
                 self.check(layer, reference, table, torch.tensor([3, 3, 1, 1], device=device))
 
-    def test_layers_of_half_precision_match_pytorch(self):
-        for dtype in (torch.float16, torch.bfloat16):
-            layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-            layer, reference = layer.to(dtype), reference.to(dtype)
-            for device in self.devices():
-                ids = torch.tensor([1, 4, 4, 0], device=device)
-                with self.subTest(dtype=dtype, device=device):
-                    self.check(layer, reference, table, ids, tolerance=0.05)
-
-    def test_tables_of_other_dtypes_train_their_rows(self):
-        start = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
-        for name in ("float16", "float64"):
-            table = mv.MatrixTableHandler(
-                ROWS, DIM, start, dtype=name, updater="sgd", learning_rate=1.0
-            )
-            layer = Embedding(table).to(self.device)
-            ids = self.tensor([[2, 2], [5, 0]])
-            np.testing.assert_array_equal(layer(ids).detach().cpu(), start[[[2, 2], [5, 0]]])
-            layer(ids).sum().backward()
-            layer.step()
-            np.testing.assert_array_equal(table.get([0, 2, 5]), start[[0, 2, 5]] - [[1], [2], [1]])
-
-    def test_keys_get_rows_in_training_only(self):
-        table = mv.HashTableHandler(DIM, 100, updater="sgd", learning_rate=1.0)
-        keys = self.tensor([2**60, -7, 2**60])
-        layers = [
-            layer.to(self.device) for layer in (Embedding(table), EmbeddingBag(table, mode="sum"))
-        ]
-        layers[0].eval()
-        self.assertEqual(float(layers[0](keys).abs().sum()), 0)
-        with torch.no_grad():
-            layers[1](keys[None])
-        layers[1].prefetch(self.tensor([[1, 2]]))
-        self.assertEqual(len(table), 2)
-        layers[0].train()
-        for layer in layers:
-            layer(keys[None]).sum().backward()
-            layer.step()
-        np.testing.assert_array_equal(table.get([2**60, -7, 5], insert=False)[:, 0], [-4, -2, 0])
-        self.assertEqual(len(table), 4)
-
     def test_ids_may_change_before_the_backward_pass(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding)
         before = table.get()
@@ -135,14 +93,6 @@ class TestOnEachDevice(EmbeddingTestCase):
         layer.step()
         before[[1, 2]] -= 1
         np.testing.assert_allclose(table.get(), before, rtol=1e-6)
-
-    def test_wrong_ids_raise(self):
-        layer = self.pair(Embedding, torch.nn.Embedding)[0]
-        for ids in ([ROWS], [-1]):
-            with self.assertRaises(IndexError):
-                layer(self.tensor(ids))
-        with self.assertRaisesRegex(TypeError, "int64 or int32, received torch.float32"):
-            layer(self.tensor([1.0, 1.0]))
 
     def test_compiled_modules_train_the_rows_in_silence(self):
         layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
@@ -280,42 +230,6 @@ class TestOnEachDevice(EmbeddingTestCase):
         with self.assertRaisesRegex(TypeError, "x: expected an EmbeddingBag, received Linear"):
             EmbeddingBagCollection({"x": torch.nn.Linear(1, 1)})
 
-    def train(self, embedding, fused, scale, is_distributed):
-        """Train rows and a layer with clipping, and a step with an infinite gradient."""
-        torch.manual_seed(2)
-        module = torch.nn.Sequential(embedding, torch.nn.Linear(DIM, 1)).to(self.device)
-        scaler = torch.amp.GradScaler(self.device, init_scale=scale, enabled=scale != 1.0)
-        optimizer = torch.optim.SGD(module.parameters(), lr=1.0, fused=fused)
-        if is_distributed:
-            optimizer = DistributedOptimizer(optimizer, module, scaler=scaler)
-        norms = []
-        for step in range(5):
-            ids = torch.randint(0, ROWS, (4, 6)).to(self.device)
-            optimizer.zero_grad()
-            loss = module(ids).square().mean()
-            scaler.scale(loss * float("inf") if step == 2 and scale != 1.0 else loss).backward()
-            scaler.unscale_(optimizer)
-            norm = torch.nn.utils.clip_grad_norm_(module.parameters(), 0.05)
-            norms.append(norm.item())
-            scaler.step(optimizer)
-            scaler.update()
-        return np.array(norms), flat(module[1]), scaler.get_scale()
-
-    def test_distributed_optimizers_clip_and_scale_as_pytorch(self):
-        for is_sync in (False, True):
-            mv.shutdown()
-            mv.init(sync=is_sync)
-            for scale in (1.0, 1024.0):
-                for fused in (False, True):
-                    with self.subTest(scale=scale, fused=fused, sync=is_sync):
-                        layer, reference, table = self.pair(Embedding, torch.nn.Embedding)
-                        ours = self.train(layer, fused, scale, True)
-                        theirs = self.train(reference, fused, scale, False)
-                        for one, other in zip(ours, theirs, strict=True):
-                            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-                        expected = reference.weight.detach().cpu().numpy()
-                        np.testing.assert_allclose(table.get(), expected, rtol=1e-4, atol=1e-5)
-
 
 TestOnEachDeviceOnGpu = on_gpu(TestOnEachDevice)
 
@@ -340,50 +254,13 @@ class TestEmbedding(EmbeddingTestCase):
         layer.step()
         np.testing.assert_allclose(table.get([1]), before[[1]] - 6, rtol=1e-6)
 
-    def test_evaluation_records_nothing(self):
-        layer, _, table = self.pair(Embedding, torch.nn.Embedding)
-        before = table.get()
-        with torch.no_grad():
-            self.assertFalse(layer(torch.tensor([1])).requires_grad)
-        layer.eval()
-        self.assertFalse(layer(torch.tensor([1])).requires_grad)
-        layer.train()
-        layer(torch.tensor([2])).sum().backward()
-        layer.discard()
-        layer.step()
-        np.testing.assert_array_equal(table.get(), before)
-
-    def test_module_has_one_scalar_parameter_and_an_empty_state(self):
-        layer, _, table = self.pair(Embedding, torch.nn.Embedding, padding_idx=2)
-        self.assertEqual([name for name, _ in layer.named_parameters()], ["connection"])
-        self.assertEqual(layer.connection.shape, ())
-        self.assertEqual(dict(layer.state_dict()), {})
-        layer.load_state_dict({})
-        self.assertEqual(layer.embedding_dim, DIM)
-        self.assertIn(f"{table!r}, padding_idx=2", repr(layer))
-
     def test_has_the_names_of_pytorch(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, updater="sgd")
-        ids = torch.tensor([[1, 2]])
+        table, ids = mv.MatrixTableHandler(ROWS, DIM, updater="sgd"), torch.tensor([[1, 2]])
         for layer in (Embedding(table, sparse=True), EmbeddingBag(table, sparse=True)):
             self.assertEqual((layer.num_embeddings, layer.embedding_dim), (ROWS, DIM))
             self.assertTrue(layer.sparse)
             layer(input=ids)
             self.assertFalse(hasattr(layer, "weight"))
-            for access in (
-                lambda layer=layer: layer.weight,
-                lambda layer=layer: setattr(layer, "weight", torch.nn.Parameter(ids.float())),
-            ):
-                with self.assertRaisesRegex(AttributeError, r"layer.table.peek\(ids\)"):
-                    access()
-            with self.assertRaisesRegex(AttributeError, "has no attribute 'other'"):
-                _ = layer.other
-            for options, message in (
-                ({"max_norm": 1.0}, "max_norm: expected None, because all workers share"),
-                ({"scale_grad_by_freq": True}, "scale_grad_by_freq: expected False"),
-            ):
-                with self.assertRaisesRegex(ValueError, message):
-                    type(layer)(table, **options)
         EmbeddingBag(table)(input=ids[0], offsets=torch.tensor([0, 1]))
         keys = Embedding(mv.HashTableHandler(2, 10, updater="sgd"), padding_idx=-5)
         self.assertEqual(keys.padding_idx, -5)
@@ -452,37 +329,8 @@ class TestEmbedding(EmbeddingTestCase):
             gradient = reference.weight.grad.numpy()
             np.testing.assert_allclose(table.get(), before - gradient, rtol=1e-5)
 
-    def test_rejects_invalid_arguments(self):
-        table = mv.MatrixTableHandler(ROWS, DIM, updater="sgd")
-        for arguments, error, message in (
-            (
-                (np.zeros((3, 2)),),
-                TypeError,
-                "expected a MatrixTable or HashTable, received ndarray",
-            ),
-            ((mv.MatrixTableHandler(3, 2),), ValueError, "takes gradients.*'add'"),
-            ((table, ROWS), ValueError, "padding_idx: expected -12 to 11, received 12"),
-            ((table, -ROWS - 1), ValueError, "padding_idx: expected -12 to 11, received -13"),
-        ):
-            with self.assertRaisesRegex(error, message):
-                Embedding(*arguments)
-        with self.assertRaisesRegex(ValueError, "mode: expected .*'sum', received 'min'"):
-            EmbeddingBag(table, mode="min")
-        with self.assertRaisesRegex(ValueError, "received 'max': get the rows with Embedding"):
-            EmbeddingBag(table, mode="max")
-
 
 class TestEmbeddingBag(EmbeddingTestCase):
-    def test_offsets_may_end_with_the_number_of_ids(self):
-        for mode in ("sum", "mean"):
-            options = {"mode": mode, "include_last_offset": True}
-            layer, reference, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, **options)
-            ids = torch.randint(0, ROWS, (6,))
-            for offsets in ([0, 0, 3, 3, 6, 6], [0, 6]):  # PyTorch needs all ids in a bag.
-                self.check(layer, reference, table, ids, torch.tensor(offsets))
-            nothing = torch.empty(0, dtype=torch.int64)
-            self.check(layer, reference, table, nothing, torch.tensor([0, 0, 0]))
-
     def test_offsets_may_change_before_the_backward_pass(self):
         layer, _, table = self.pair(EmbeddingBag, torch.nn.EmbeddingBag, mode="sum")
         before = table.get()
