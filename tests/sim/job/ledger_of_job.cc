@@ -48,8 +48,8 @@ void Ledger::CheckJob(const std::string& hang) {
                                [](const End& end) { return end.code == Code::kOk; })) {
     Violation("a disagreement is a mismatch: all ranks have closed without an error");
   }
-  // Where calls differ, the last barrier of one rank may be met by another barrier of the others, so
-  // that their last adds come after its last get.
+  // Where calls differ, the last barrier of one rank may be met by another barrier of the others,
+  // so that their last adds come after its last get.
   if (plan_.mode != "sync" && !plan_.Disagrees()) CheckSums();
   for (int rank = 0; rank < plan_.ranks; ++rank) CheckEnd(rank);
 }
