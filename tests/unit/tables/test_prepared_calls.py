@@ -36,20 +36,3 @@ class TestCalls(SessionTestCase):
         del push, pull
         gc.collect()
         self.assertIsNone(freed())
-
-    def test_closed_session_raises_the_error_of_an_ordinary_call(self):
-        table = mv.ArrayTableHandler(2)
-        values = np.ones(2, np.float32)
-        functions = (
-            table.prepare_add(values),
-            table.prepare_get(values),
-            table.prepare_add_get(values, values),
-        )
-        mv.shutdown()
-        for function in functions:
-            with self.assertRaises(mv.errors.StateError) as prepared:
-                function()
-            with self.assertRaises(mv.errors.StateError) as ordinary:
-                table.add(values)
-            self.assertEqual(str(prepared.exception), str(ordinary.exception))
-            self.assertEqual(prepared.exception.status, ordinary.exception.status)
