@@ -1,4 +1,4 @@
-"""Tables on one rank: creation, values, options, and random calls against a NumPy model."""
+"""Tables on one rank: creation, initial values, and whose memory results have."""
 
 import gc
 import math
@@ -95,20 +95,6 @@ class TestValues(SessionTestCase):
         out = np.empty((1, 1), np.float32)
         self.assertIs(matrix.get([1], True, out), out)
         self.assertEqual(out.tolist(), [[3]])
-
-    def test_runs_scripts_written_for_the_2016_version(self):
-        array = mv.ArrayTableHandler(100)
-        matrix = mv.MatrixTableHandler(11, 10)
-        row_ids = [0, 1, 5, 10]
-        for count in range(1, 4):
-            array.add(range(1, 101))
-            matrix.add(range(110))
-            matrix.add([range(row * 10, row * 10 + 10) for row in row_ids], row_ids)
-            np.testing.assert_array_equal(array.get(), np.arange(1, 101) * count)
-            expected = np.arange(110).reshape(11, 10) * count
-            expected[row_ids] *= 2
-            np.testing.assert_array_equal(matrix.get(), expected)
-            np.testing.assert_array_equal(matrix.get(row_ids), expected[row_ids])
 
 
 class TestIdentity(SessionTestCase):
