@@ -68,8 +68,8 @@ def step(optimizer, layer):
 
 
 class TestGradients(ConnectionTestCase):
-    def check_all(self, train, **options):
-        for is_sync in (False, True):
+    def check_all(self, train, in_modes=(False,), **options):
+        for is_sync in in_modes:
             mv.shutdown()
             mv.init(sync=is_sync)
             for distributed in (True, False):
@@ -145,7 +145,7 @@ class TestGradients(ConnectionTestCase):
                         layer.step(scaler.get_scale())
                     scaler.update()
 
-            self.check_all(train, scales=fused, fused=fused)
+            self.check_all(train, (False, True), scales=fused, fused=fused)
 
     def test_a_frozen_layer_takes_no_step(self):
         def train(module, optimizer, layer):
