@@ -48,7 +48,8 @@ void Ledger::CheckJob(const std::string& hang) {
                                [](const End& end) { return end.code == Code::kOk; })) {
     Violation("a disagreement is a mismatch: all ranks have closed without an error");
   }
-  if (plan_.mode != "sync") CheckSums();
+  // Where calls differ, the last barrier of a rank may be another barrier of the others.
+  if (plan_.mode != "sync" && !plan_.Disagrees()) CheckSums();
   for (int rank = 0; rank < plan_.ranks; ++rank) CheckEnd(rank);
 }
 
