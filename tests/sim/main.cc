@@ -78,6 +78,7 @@ struct Arguments {
   int processes = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   bool shrinks = true;
   bool stops_at_first = false;
+  int wall_seconds = kWallSeconds;  // of real time, after which a job counts as hanging
 };
 
 bool ReadArguments(int argc, char** argv, Arguments* arguments) {
@@ -89,6 +90,8 @@ bool ReadArguments(int argc, char** argv, Arguments* arguments) {
       arguments->seconds = std::atof(argv[++i]);
     } else if (word == "--processes" && i + 1 < argc) {
       arguments->processes = std::max(1, std::atoi(argv[++i]));
+    } else if (word == "--wall-seconds" && i + 1 < argc) {
+      arguments->wall_seconds = std::max(1, std::atoi(argv[++i]));
     } else if (word == "--no-shrinking") {
       arguments->shrinks = false;
     } else if (word == "--stop-at-first") {
@@ -139,7 +142,7 @@ int RunSeeds(const Arguments& arguments) {
   const double start = RealSeconds();
   Totals totals;
   std::vector<std::pair<Plan, std::string>> failed;
-  sim::Runner runner(arguments.processes, kWallSeconds);
+  sim::Runner runner(arguments.processes, arguments.wall_seconds);
   for (uint64_t i = 0; i < count; ++i) {
     if (arguments.seconds > 0 && RealSeconds() - start > arguments.seconds) break;
     if (arguments.stops_at_first && totals.bad > 0) break;
@@ -173,7 +176,7 @@ int RunTwice(const Arguments& arguments) {
   const uint64_t count = std::strtoull(arguments.words[1].c_str(), nullptr, 10);
   std::map<uint64_t, uint64_t> hashes;  // by seed, of the run that ended first
   int differing = 0;
-  sim::Runner runner(arguments.processes, kWallSeconds);
+  sim::Runner runner(arguments.processes, arguments.wall_seconds);
   for (uint64_t run = 0; run < 2 * count; ++run) {
     const uint64_t seed = first + run / 2;
     runner.Start(sim::Draw(seed, arguments.wishes), [&, seed](const Plan&, const Result& result) {
@@ -270,8 +273,9 @@ int RunKnown(const Arguments& arguments) {
   const double start = RealSeconds();
   Totals totals;
   int wrong = 0;
-  sim::Runner runner(arguments.processes, kWallSeconds);
+  sim::Runner runner(arguments.processes, arguments.wall_seconds);
   for (const auto& named : plans) {
+    if (arguments.stops_at_first && wrong > 0) break;
     runner.Start(named.second, [&](const Plan& plan, const Result& result) {
       totals.Count(result);
       const std::string violation = result.violation;

@@ -1,27 +1,37 @@
 """Break one line of the library at a time, and see whether the simulation notices.
 
-``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` runs the breaks of mutants.txt
-in a copy of the tree (build/mutants), and prints one line for each: seen and by what, not seen, or
-does not compile. A break is seen if a known run or one of the seeds fails that does not fail
-without it.
+``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` runs the breaks of mutants.txt,
+which known runs or seeds of jobs must notice, and those of mutants_saves.txt, which stories must
+notice. Each of N workers has its copy of the tree (build/mutants). A line says for each break what
+noticed it first, that it was not seen, or that it does not compile.
 """
 
 import argparse
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TREE = ROOT / "build" / "mutants"
+COPIES = ROOT / "build" / "mutants"
+STORIES = "mutants_saves.txt"
+LISTS = ("mutants.txt", STORIES)
 #: Each break is looked for in the same seeds of these kinds of jobs: any, and those whose faults
 #: most seeds do not have.
 KINDS = ((), ("kills=1",), ("suspends=1", "long=1"), ("mode=sync", "kills=0"), ("disagree=1",))
-#: A broken library may run until its limit of real time in each seed.
+#: The first seeds of each kind see most breaks, so they run before the others.
+FIRST_SEEDS = 8
+#: Stories are smaller than jobs, and each has faults.
+STORIES_PER_SEED = 5
+#: A job of a broken library that hangs ends after this many seconds of real time.
+LONGEST_JOB = 40
+#: All seeds of a kind together end after this many.
 LONGEST_RUN = 600
 
 
@@ -29,20 +39,21 @@ LONGEST_RUN = 600
 class Break:
     """One line of a source file, and what takes its place."""
 
-    file: str = ""
+    list: str
+    file: str
     says: str = ""
     before: str = ""
     after: str = ""
 
 
-def read_breaks(text: str) -> list[Break]:
-    """Read the list of breaks, in which a backslash and an n stand for the end of a line."""
+def read_breaks(name: str) -> list[Break]:
+    """Read a list of breaks, in which a backslash and an n stand for the end of a line."""
     breaks: list[Break] = []
-    for line in text.splitlines():
+    for line in (Path(__file__).parent / name).read_text("utf-8").splitlines():
         word, _, rest = line.partition(" ")
         rest = rest.replace("\\n", "\n")
         if word == "file":
-            breaks.append(Break(file=rest))
+            breaks.append(Break(name, rest))
         elif word == "says":
             breaks[-1].says = rest
         elif word == "from":
@@ -50,7 +61,7 @@ def read_breaks(text: str) -> list[Break]:
         elif word == "to":
             breaks[-1].after = rest
         elif line and not line.startswith("#"):
-            raise ValueError(f"mutants.txt: expected file, says, from or to, received {line!r}")
+            raise ValueError(f"{name}: expected file, says, from or to, received {line!r}")
     return breaks
 
 
@@ -60,100 +71,148 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def copy_tree() -> None:
-    """Copy what the simulation is built from; unchanged files keep their times."""
-    names = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "src", "tests/sim", "cmake"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    for name in [*names, "CMakeLists.txt", "CMakePresets.json", "multiverso/_version.py"]:
-        source, target = ROOT / name, TREE / name
-        if not source.exists():
-            continue
-        if target.exists() and target.read_bytes() == source.read_bytes():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
+class Copy:
+    """A copy of the tree, in which one worker breaks a line at a time."""
 
+    def __init__(self, tree: Path) -> None:
+        """Copy what the simulation is built from; unchanged files keep their times."""
+        self.tree = tree
+        names = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard", "src", "tests/sim", "cmake"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        for name in [*names, "CMakeLists.txt", "CMakePresets.json", "multiverso/_version.py"]:
+            source, target = ROOT / name, tree / name
+            if not source.exists():
+                continue
+            if target.exists() and target.read_bytes() == source.read_bytes():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
 
-def build(jobs: int) -> bool:
-    """Build the simulation in the copy, and return whether that worked."""
-    if not (TREE / "build" / "simulation" / "CMakeCache.txt").exists():
-        subprocess.run(["cmake", "--preset", "simulation"], cwd=TREE, check=True)
-    command = ["cmake", "--build", "build/simulation", "--target", "simulation", f"-j{jobs}"]
-    return subprocess.run(command, cwd=TREE, capture_output=True, check=False).returncode == 0
+    def build(self) -> bool:
+        """Build the simulation, and return whether that worked."""
+        if not (self.tree / "build" / "simulation" / "CMakeCache.txt").exists():
+            generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+            command = ["cmake", "--preset", "simulation", *generator]
+            subprocess.run(command, cwd=self.tree, check=True, capture_output=True)
+        command = ["cmake", "--build", "build/simulation", "--target", "simulation", "-j1"]
+        done = subprocess.run(command, cwd=self.tree, capture_output=True, check=False)
+        return done.returncode == 0
 
+    def first_failure(self, name: str, seeds: int) -> str:
+        """Run what notices the breaks of a list, and return the first failure, or an empty text."""
+        for arguments in commands(name, seeds):
+            try:
+                run = subprocess.run(
+                    [str(self.tree / "build" / "simulation" / "simulation"), *arguments],
+                    cwd=self.tree,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=LONGEST_RUN,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return f"{' '.join(arguments[:3])}: no hang: the seeds took too long"
+            if run.returncode == 0:
+                continue
+            failed = re.search(r"^(seed .*|tests/sim/.*): (.+)", run.stdout, re.MULTILINE)
+            what = failed[0] if failed else f"exit status {run.returncode}"
+            options = [word for word in arguments if "=" in word and word != "first=1"]
+            return f"{' '.join([arguments[0], *options])}: {what[:110]}"
+        return ""
 
-def failures(seeds: int) -> dict[str, str]:
-    """Run the known runs and the seeds, and return what failed: how to repeat it, and the text."""
-    program = str(TREE / "build" / "simulation" / "simulation")
-    commands = [[program, "known"]]
-    options = ["--no-shrinking", "--stop-at-first"]
-    commands += [[program, "run", "1", str(seeds), *options, *kind] for kind in KINDS]
-    found: dict[str, str] = {}
-    for command in commands:
+    def look_for(self, one: Break, seeds: int) -> str:
+        """Make a break, and return whether it was seen and how."""
+        path = self.tree / one.file
+        text = path.read_text("utf-8")
+        if text.count(one.before) != 1:
+            return f"STALE     {one.says} (its line is there {text.count(one.before)} times)"
+        path.write_text(text.replace(one.before, one.after), "utf-8")
         try:
-            run = subprocess.run(
-                command, cwd=TREE, capture_output=True, text=True, timeout=LONGEST_RUN, check=False
-            )
-        except subprocess.TimeoutExpired:
-            found[" ".join(command[1:3])] = "no hang: the seeds took too long"
-            return found
-        for line in run.stdout.splitlines():
-            match = re.match(r"(seed \d+|tests/sim/runs/\S+|seed .*): (.+)", line)
-            if match:
-                found[match[1] + " " + " ".join(command[6:])] = match[2]
-        if found:
-            return found
+            if not self.build():
+                return f"BROKEN    {one.says}"
+            failure = self.first_failure(one.list, seeds)
+        finally:
+            path.write_text(text, "utf-8")
+        return f"seen      {one.says} ({failure})" if failure else f"NOT SEEN  {one.says}"
+
+
+def commands(name: str, seeds: int) -> list[list[str]]:
+    """Return the arguments of the simulation that look for the breaks of a list, cheap ones first.
+
+    All of them end at the first failure.
+    """
+    if name == STORIES:
+        runs = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/sim/stories/runs/*"))
+        return [["stories", *runs], ["stories", "1", str(seeds * STORIES_PER_SEED), "first=1"]]
+    options = ["--no-shrinking", "--stop-at-first", "--processes", "1"]
+    options += ["--wall-seconds", str(LONGEST_JOB)]
+    found = [["known", *options]]
+    few = min(FIRST_SEEDS, seeds)
+    for first, count in ((1, few), (few + 1, seeds - few)):
+        if count > 0:
+            found += [["run", str(first), str(count), *options, *kind] for kind in KINDS]
     return found
 
 
 def main() -> int:
     """Run the breaks that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=60, help="seeds of each kind of jobs")
+    parser.add_argument("--seeds", type=int, default=40, help="seeds of each kind of jobs")
     parser.add_argument("--only", default="", help="only breaks whose file or sentence has this")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="workers")
     arguments = parser.parse_args()
-    breaks = read_breaks((Path(__file__).parent / "mutants.txt").read_text("utf-8"))
-    breaks = [one for one in breaks if arguments.only in one.file + " " + one.says]
-    copy_tree()
-    if not build(arguments.jobs):
-        say("the copy does not compile")
-        return 2
-    without = failures(arguments.seeds)
-    if without:
-        say(f"these fail without a break: {without}")
-        return 2
-    seen = missed = 0
-    for one in breaks:
-        path = TREE / one.file
-        text = path.read_text("utf-8")
-        if text.count(one.before) != 1:
-            count = text.count(one.before)
-            say(f"STALE     {one.file}: {one.says} (its line is there {count} times)")
-            continue
-        start = time.monotonic()
-        path.write_text(text.replace(one.before, one.after), "utf-8")
-        try:
-            found = failures(arguments.seeds) if build(arguments.jobs) else None
-        finally:
-            path.write_text(text, "utf-8")
-        took = f"{time.monotonic() - start:.0f} s"
-        if found is None:
-            say(f"BROKEN    {one.file}: {one.says} ({took})")
-        elif found:
-            seen += 1
-            where, what = next(iter(found.items()))
-            say(f"seen      {one.file}: {one.says} ({where}: {what[:90]}; {took})")
-        else:
-            missed += 1
-            say(f"NOT SEEN  {one.file}: {one.says} ({took})")
-    say(f"{seen} of {seen + missed} breaks were seen, with {arguments.seeds} seeds of each kind")
-    return 0
+    breaks: queue.SimpleQueue[Break] = queue.SimpleQueue()
+    lists = set()
+    for name in LISTS:
+        for one in read_breaks(name):
+            if arguments.only in f"{name} {one.file} {one.says}":
+                breaks.put(one)
+                lists.add(name)
+    results: list[str] = []
+    broken_copies: list[str] = []
+    start = time.monotonic()
+    baseline = threading.Event()
+
+    def work(number: int) -> None:
+        copy = Copy(COPIES / str(number))
+        if not copy.build():
+            broken_copies.append("the copy does not compile")
+        elif number == 0:
+            for name in sorted(lists):
+                failure = copy.first_failure(name, arguments.seeds)
+                if failure:
+                    broken_copies.append(f"this fails without a break: {failure}")
+        if number == 0:
+            baseline.set()
+        baseline.wait()
+        while not broken_copies:
+            try:
+                one = breaks.get_nowait()
+            except queue.Empty:
+                return
+            began = time.monotonic()
+            result = copy.look_for(one, arguments.seeds)
+            results.append(result)
+            where = one.file.removeprefix("src/")
+            say(f"{result[:10]}{where}: {result[10:]} [{time.monotonic() - began:.0f} s]")
+
+    workers = [threading.Thread(target=work, args=[number]) for number in range(arguments.jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for line in broken_copies:
+        say(line)
+    seen = sum(result.startswith("seen") for result in results)
+    took = f"{arguments.seeds} seeds of each kind, in {time.monotonic() - start:.0f} s"
+    say(f"{seen} of {len(results)} breaks were seen, with {took}")
+    return 2 if broken_copies else 0
 
 
 if __name__ == "__main__":
