@@ -190,6 +190,8 @@ class Drawer {
     const int rank = static_cast<int>(Below(plan_.ranks));
     Step step = DrawCollective();
     step.rank = rank;
+    // In sync mode, it reads the last round and meets nobody.
+    if (plan_.mode == "sync" && step.call == "get_together") step = Make(rank, "barrier");
     if (OneIn(4)) step = Make(rank, "leave");
     plan_.steps.insert(plan_.steps.begin() + Below(static_cast<int64_t>(plan_.steps.size() + 1)),
                        step);
