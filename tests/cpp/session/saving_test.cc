@@ -46,15 +46,14 @@ TableSpec SgdMatrix(int64_t columns = 3) {
 }
 
 // Saves two tables, in which each value identifies its row.
-void SaveTwoTables(Session* session, const std::string& folder, int64_t step,
-                   bool background = false) {
+void SaveTwoTables(Session* session, const std::string& folder, int64_t step) {
   const auto array = Consecutive(kRows);
   const auto matrix = Consecutive(kRows * 3, 0.5F);
   ASSERT_TRUE(Create(session, ArrayOf(kRows), array.data()).ok());
   Table* const second = ValueOf(Create(session, SgdMatrix(), matrix.data()));
   ASSERT_TRUE(Call(second, Request::SetHyper(kLearningRate, 0.125)).ok());
   ASSERT_TRUE(Barrier(session).ok());
-  ASSERT_TRUE(IsOk(Save(session, RequestFor(folder, step, background))));
+  ASSERT_TRUE(IsOk(Save(session, RequestFor(folder, step))));
 }
 
 void LoadTwoTables(Session* session, const std::string& folder, int64_t step) {
@@ -95,72 +94,6 @@ TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
   RunJob(AllOf(2), [&](Session* session, int) { LoadTwoTables(session, folder.path(), 13); });
 }
 
-// The array has several stripes, and the step counts of the matrix are in two pieces.
-constexpr int64_t kArraySize = 40'000;
-constexpr int64_t kColumns = StepCells::kMaxCellBytes / 4 + 5;
-
-struct TrainedTables {
-  TrainedTables(Session* session, UpdaterKind updater)
-      : array(ValueOf(Create(session, WithUpdater(ArrayOf(kArraySize), updater)))),
-        matrix(ValueOf(Create(session, WithUpdater(MatrixOf(5, kColumns), OfMatrix(updater))))) {}
-
-  // The updaters that note gets are for arrays.
-  static UpdaterKind OfMatrix(UpdaterKind updater) {
-    const bool notes_gets = updater == UpdaterKind::kDcasgd || updater == UpdaterKind::kDcasgda;
-    return notes_gets ? UpdaterKind::kSgd : updater;
-  }
-
-  // The results depend on the updater's state and on the number of updates of each row.
-  void Train() const {
-    Add(array, Consecutive(kArraySize, 1.0F));
-    Add(matrix, Consecutive(5 * kColumns, 1.0F));
-    const int64_t rows[] = {4, 1};
-    const std::vector<float> delta = Consecutive(2 * kColumns, -3.0F);
-    EXPECT_TRUE(IsOk(Call(matrix, Request::AddRows(rows, 2, delta.data()))));
-  }
-
-  Table* array;
-  Table* matrix;
-};
-
-TEST(Saving, UpdatersContinueFromTheirSavedState) {
-  for (const UpdaterKind updater :
-       {UpdaterKind::kMomentum, UpdaterKind::kAdam, UpdaterKind::kAdadelta, UpdaterKind::kDcasgd,
-        UpdaterKind::kFtrl, UpdaterKind::kDcasgda}) {
-    const TemporaryFolder folder;
-    std::vector<float> array;
-    std::vector<float> matrix;
-    RunJob(AllOf(3), [&](Session* session, int rank) {
-      const TrainedTables tables(session, updater);
-      if (rank == 0) {
-        tables.Train();
-        Values<float>(tables.array);
-        tables.Train();
-      }
-      ASSERT_TRUE(Save(session, RequestFor(folder.path(), 1)).ok());
-      if (rank == 0) {
-        tables.Train();
-        array = Values<float>(tables.array);
-        matrix = Values<float>(tables.matrix);
-      }
-    });
-    // Loading must also work after further training and with one more worker.
-    for (const int ranks : {1, 2, 4}) {
-      RunJob(AllOf(ranks), [&](Session* session, int rank) {
-        const TrainedTables tables(session, updater);
-        tables.Train();
-        ASSERT_TRUE(Barrier(session).ok());
-        ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
-        if (rank == 0) {
-          tables.Train();
-          EXPECT_EQ(Values<float>(tables.array), array);
-          EXPECT_EQ(Values<float>(tables.matrix), matrix);
-        }
-      });
-    }
-  }
-}
-
 TEST(Saving, AdditionalWorkerStartsWithoutDelay) {
   const TemporaryFolder folder;
   const TableSpec spec = WithUpdater(ArrayOf(9), UpdaterKind::kDcasgd);
@@ -178,21 +111,6 @@ TEST(Saving, AdditionalWorkerStartsWithoutDelay) {
     for (float& value : expected) value -= static_cast<float>(spec.hyper[kLearningRate]);
     EXPECT_EQ(Values<float>(table), expected);
   });
-}
-
-TEST(Saving, BackgroundSaveHasTheStateAtTheCall) {
-  const TemporaryFolder folder;
-  RunJob(AllOf(3), [&](Session* session, int) {
-    SaveTwoTables(session, folder.path(), 1, /*background=*/true);
-    Table* const third = ValueOf(Create(session, ArrayOf(kRows)));
-    for (int i = 0; i < 20; ++i) Add(third, Consecutive(kRows));
-    // This save waits for the previous one, which writes in the background.
-    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 2, true)).ok());
-    Add(third, Consecutive(kRows));
-    EXPECT_TRUE(IsOk(session->SaveWait()));
-  });
-  std::filesystem::remove_all(folder / "000002-step-2");
-  RunJob(AllOf(2), [&](Session* session, int) { LoadTwoTables(session, folder.path(), 1); });
 }
 
 TEST(Saving, FailureOfOneRankFailsAllAndLosesNothing) {
@@ -252,23 +170,6 @@ TEST(Saving, TableThatARankHasReleasedIsLeftOut) {
   auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), folder / "000001-step-0"));
   ASSERT_EQ(reader->manifest().tables.size(), 1U);
   EXPECT_EQ(reader->manifest().tables[0].name, "table 1");
-}
-
-TEST(Saving, RoundsOfSyncModeAreApplied) {
-  const TemporaryFolder folder;
-  const auto run = [&](Session* session, int) {
-    Table* const table = ValueOf(Create(session, ArrayOf(100)));
-    // This add is only staged when the save begins, since no rank has made a get.
-    Add(table, Consecutive(100));
-    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 4)).ok());
-    Add(table, Consecutive(100));
-    ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
-    std::vector<float> expected = Consecutive(100);
-    for (float& value : expected) value *= 3;
-    EXPECT_EQ(Values<float>(table), expected);
-    EXPECT_EQ(table->consistency()->Clocks(), (std::vector<uint64_t>{1, 1, 1}));
-  };
-  RunJob(AllOf(3), run, {Mode::kSync, 0});
 }
 
 TEST(Loading, CorruptionOnOneRankFailsAllAndChangesNothing) {
