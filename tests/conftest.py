@@ -133,7 +133,7 @@ def slot() -> Iterator[None]:
     Files that wait for deadlines take none, so that they run beside these, in processes of their
     own. A slot is the lock of a file, which also ends with the process.
     """
-    folder = Path(tempfile.gettempdir(), f"multiverso-tests-{os.environ[RUN]}")
+    folder = Path(tempfile.gettempdir(), f"slots-of-tests-{os.environ[RUN]}")
     folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         paths = (folder / str(number) for number in range(int(os.environ[SLOTS])))

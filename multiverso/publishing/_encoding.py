@@ -130,6 +130,11 @@ class CopyEncoder(DenseEncoder):
         }
 
 
+def dense_encoder(table: Any) -> type[DenseEncoder]:
+    """Return the encoder of an array, or of a matrix all of whose rows exist."""
+    return CopyEncoder if getattr(table, "initializer", None) is not None else DenseEncoder
+
+
 class RowsEncoder(Encoder):
     """The rows of this node that exist: those with keys, or those that have ever changed.
 

@@ -16,7 +16,7 @@ from multiverso._native.library import checked
 from multiverso._native.node_calls import read_description
 from multiverso._native.threads import End, Thread
 from multiverso.errors import OperationTimeout, StateError
-from multiverso.publishing._encoding import NAMES, CopyEncoder, DenseEncoder, Encoder, RowsEncoder
+from multiverso.publishing._encoding import NAMES, Encoder, RowsEncoder, dense_encoder
 from multiverso.publishing._format import Tensor
 from multiverso.publishing._writer import Place, Writer
 from multiverso.tables import MatrixTable, attach
@@ -169,9 +169,7 @@ class Publisher:
                 self._seen.pop(live._id, None)  # All rows that have ever changed are listed.
             else:
                 place = self._writer.place
-                is_copied = getattr(table, "initializer", None) is not None
-                kind = CopyEncoder if is_copied else DenseEncoder
-                encoder = kind(stored, place.node, place.nodes)
+                encoder = dense_encoder(table)(stored, place.node, place.nodes)
             self._encoders[live._id] = encoder
         return encoder
 

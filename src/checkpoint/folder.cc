@@ -107,14 +107,16 @@ Status CheckpointFolder::Make() const {
   std::vector<std::string> missing;  // the deepest first
   std::string path = path_;
   for (;;) {
-    MV_ASSIGN_OR_RETURN(const EntryKind kind, files_->KindOf(path));
-    if (kind != EntryKind::kNone || ParentOf(path) == path) break;
+    const Result<EntryKind> kind = files_->KindOf(path);
+    if (!kind.ok()) return files_->EnsureFolders(path_);  // says what is in the way
+    if (kind.value() != EntryKind::kNone || ParentOf(path) == path) break;
     missing.push_back(path);
     path = ParentOf(path);
   }
   // A save that was killed may have just made the deepest folder. A folder that this user may not
   // read is none that a save has made anything in.
   (void)files_->SyncFolder(ParentOf(path));
+  if (missing.empty()) return files_->EnsureFolders(path_);
   for (; !missing.empty(); missing.pop_back()) {
     const Status made = files_->CreateFolder(missing.back());
     // Another process may have made it meanwhile.

@@ -373,10 +373,9 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     is_loss_certain = watch_.MessagesHaveArrived() || is_loss_certain;
     needed_losses.push_back(rank);
   }
-  const auto is_elsewhere = [&](int rank) { return !context_->members().is_local(rank); };
-  const bool awaits_others = std::any_of(late.begin(), late.end(), is_elsewhere) ||
-                             std::any_of(working.begin(), working.end(), is_elsewhere);
-  const int silenced_by = awaits_others ? watch_.LossThatSilences() : -1;
+  std::vector<int> awaited = late;
+  awaited.insert(awaited.end(), working.begin(), working.end());
+  const int silenced_by = watch_.LossThatSilences(awaited);
   if (silenced_by >= 0) {
     is_loss_certain = true;
     needed_losses.push_back(silenced_by);

@@ -24,6 +24,11 @@ int PeerWatch::LossThatSilences() const {
   return std::all_of(services.begin(), services.end(), is_lost) ? services.front() : -1;
 }
 
+int PeerWatch::LossThatSilences(const std::vector<int>& ranks) const {
+  const auto is_elsewhere = [&](int rank) { return !members_->is_local(rank); };
+  return std::any_of(ranks.begin(), ranks.end(), is_elsewhere) ? LossThatSilences() : -1;
+}
+
 Status PeerWatch::Lost(const std::vector<int>& ranks, const std::string& where) const {
   std::string ends;
   for (const int rank : ranks) ends += StrCat(ends.empty() ? "" : ", ", peers_->EndOf(rank));

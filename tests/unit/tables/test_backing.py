@@ -283,7 +283,7 @@ class TestRefusals(BackingTest):
             import sys, numpy as np, multiverso as mv
             with mv.session():
                 table = mv.MatrixTable(10, 2, backing=sys.argv[1])
-                print(table.reopened)
+                print(table.reopened, flush=True)
                 table.add(np.ones((10, 2)))
             """
         for point, works in (("end", False), ("written", False), ("clean", True)):
