@@ -1,9 +1,9 @@
 """Break one line of the library at a time, and see whether the simulation notices.
 
 ``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` runs the breaks of mutants.txt,
-which known runs and seeds of jobs notice first, and those of mutants_saves.txt, which stories notice
-first. Each of N workers has its copy of the tree (build/mutants). A line says for each break what
-noticed it first, that it was not seen, or that it does not compile.
+looked for in known runs and seeds of jobs before stories, and those of mutants_saves.txt, in stories
+before jobs. Each of N workers has its copy of the tree (build/mutants). A line says for each break
+what noticed it first, that it was not seen, or that it does not compile.
 """
 
 import argparse
@@ -179,13 +179,13 @@ def main() -> int:
     """Run the breaks that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=40, help="seeds of each kind of jobs")
-    parser.add_argument("--only", default="", help="only breaks whose file or sentence has this")
+    parser.add_argument("--only", default="", help="only breaks whose list, file or sentence match")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="workers")
     arguments = parser.parse_args()
     breaks: queue.SimpleQueue[Break] = queue.SimpleQueue()
     for name in LISTS:
         for one in read_breaks(name):
-            if arguments.only in f"{name} {one.file} {one.says}":
+            if re.search(arguments.only, f"{name} {one.file} {one.says}"):
                 breaks.put(one)
     results: list[str] = []
     broken_copies: list[str] = []
