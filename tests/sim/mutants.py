@@ -1,9 +1,9 @@
 """Break one line of the library at a time, and see whether the simulation notices.
 
-``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` runs the breaks of mutants.txt,
-looked for in known runs and seeds of jobs before stories, and those of mutants_saves.txt, in stories
-before jobs. Each of N workers has its copy of the tree (build/mutants). A line says for each break
-what noticed it first, that it was not seen, or that it does not compile.
+``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` looks for the breaks of mutants.txt
+in known runs and seeds of jobs before stories, and for those of mutants_saves.txt in stories before
+jobs. Each of N workers has its copy of the tree (build/mutants). A line says for each break what
+noticed it first, that it was not seen, or that it does not compile.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,13 +49,13 @@ LONGEST_RUN = 600
 
 @dataclass
 class Break:
-    """One line of a source file, and what takes its place."""
+    """Lines of a source file, and what takes their place."""
 
     list: str
     file: str
     says: str = ""
-    before: str = ""
-    after: str = ""
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
 
 
 def read_breaks(name: str) -> list[Break]:
@@ -69,9 +69,9 @@ def read_breaks(name: str) -> list[Break]:
         elif word == "says":
             breaks[-1].says = rest
         elif word == "from":
-            breaks[-1].before = rest
+            breaks[-1].before.append(rest)
         elif word == "to":
-            breaks[-1].after = rest
+            breaks[-1].after.append(rest)
         elif line and not line.startswith("#"):
             raise ValueError(f"{name}: expected file, says, from or to, received {line!r}")
     return breaks
@@ -145,9 +145,12 @@ class Copy:
         """Make a break, and return whether it was seen and how."""
         path = self.tree / one.file
         text = path.read_text("utf-8")
-        if text.count(one.before) != 1:
-            return f"STALE     {one.says} (its line is there {text.count(one.before)} times)"
-        path.write_text(text.replace(one.before, one.after), "utf-8")
+        broken = text
+        for before, after in zip(one.before, one.after, strict=True):
+            if text.count(before) != 1:
+                return f"STALE     {one.says} (a line is there {text.count(before)} times)"
+            broken = broken.replace(before, after)
+        path.write_text(broken, "utf-8")
         try:
             if not self.build():
                 return f"BROKEN    {one.says}"
