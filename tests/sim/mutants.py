@@ -2,8 +2,8 @@
 
 ``python tests/sim/mutants.py [--seeds N] [--only TEXT] [--jobs N]`` looks for the breaks of
 mutants.txt in known runs and seeds of jobs before stories, and for those of mutants_saves.txt in
-stories before jobs. Each of N workers has its copy of the tree (build/mutants). A line says for each
-break what noticed it first, that it was not seen, or that it does not compile.
+stories before jobs. Each of N workers has its copy of the tree (build/mutants). A line says for
+each break what noticed it first, that it was not seen, or that it does not compile.
 """
 
 import argparse
