@@ -184,6 +184,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=40, help="seeds of each kind of jobs")
     parser.add_argument("--only", default="", help="only breaks whose list, file or sentence match")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="workers")
+    parser.add_argument(
+        "--no-baseline", action="store_true", help="do not run the library without a break first"
+    )
     arguments = parser.parse_args()
     breaks: queue.SimpleQueue[Break] = queue.SimpleQueue()
     for name in LISTS:
@@ -199,7 +202,7 @@ def main() -> int:
         copy = Copy(COPIES / str(number))
         if not copy.build():
             broken_copies.append("the copy does not compile")
-        elif number == 0:
+        elif number == 0 and not arguments.no_baseline:
             failure = copy.first_failure(LISTS[0], arguments.seeds)
             if failure:
                 broken_copies.append(f"this fails without a break: {failure}")
