@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/raw_call.h"
+#include "engine/reordering.h"
 
 namespace sim {
 namespace {
@@ -102,6 +103,7 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t
 }
 
 int munmap(void* address, size_t bytes) noexcept {
+  OrderMemory();
   if (!mappings.empty()) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     Forget(begin, begin + RoundToPages(bytes));

@@ -5,9 +5,10 @@
 // -fsanitize-coverage=trace-pc, which goes with AddressSanitizer, each block of code is a point.
 #include <stdint.h>
 
+#include "engine/reordering.h"
 #include "engine/simulator.h"
 
-using sim::PassPoint;
+using sim::PassPointOfMemory;
 
 namespace {
 
@@ -17,7 +18,7 @@ constexpr int kOrder = __ATOMIC_SEQ_CST;
 bool FailsWeakly() { return sim::quiet == 0 && sim::Random() % 64 == 0; }
 
 void PassStore() {
-  if (sim::point_state.counts_writes) PassPoint();
+  if (sim::point_state.counts_writes) PassPointOfMemory();
 }
 
 }  // namespace
@@ -27,20 +28,26 @@ extern "C" {
 // NOLINTBEGIN: the compiler dictates these names and types.
 #define SIM_UPDATE(bits, Type, operation)                                           \
   Type __tsan_atomic##bits##_##operation(volatile Type* address, Type value, int) { \
-    PassPoint();                                                                    \
+    PassPointOfMemory();                                                            \
+    sim::OrderMemory();                                                             \
     return __atomic_##operation(address, value, kOrder);                            \
   }
 #define SIM_ATOMIC(bits, Type)                                                              \
-  Type __tsan_atomic##bits##_load(const volatile Type* address, int) {                      \
-    PassPoint();                                                                            \
-    return __atomic_load_n(address, kOrder);                                                \
+  Type __tsan_atomic##bits##_load(const volatile Type* address, int order) {                \
+    PassPointOfMemory();                                                                    \
+    if (!sim::reorders) return __atomic_load_n(address, kOrder);                            \
+    sim::BeginLoad(address);                                                                \
+    return static_cast<Type>(                                                               \
+        sim::SeenByLoad(address, __atomic_load_n(address, kOrder), bits / 8, order));       \
   }                                                                                         \
-  void __tsan_atomic##bits##_store(volatile Type* address, Type value, int) {               \
-    PassPoint();                                                                            \
+  void __tsan_atomic##bits##_store(volatile Type* address, Type value, int order) {         \
+    PassPointOfMemory();                                                                    \
+    if (sim::reorders && sim::DelayStore(address, value, bits / 8, order)) return;          \
     __atomic_store_n(address, value, kOrder);                                               \
   }                                                                                         \
   Type __tsan_atomic##bits##_exchange(volatile Type* address, Type value, int) {            \
-    PassPoint();                                                                            \
+    PassPointOfMemory();                                                                    \
+    sim::OrderMemory();                                                                     \
     return __atomic_exchange_n(address, value, kOrder);                                     \
   }                                                                                         \
   SIM_UPDATE(bits, Type, fetch_add)                                                         \
@@ -51,12 +58,14 @@ extern "C" {
   SIM_UPDATE(bits, Type, fetch_nand)                                                        \
   int __tsan_atomic##bits##_compare_exchange_strong(volatile Type* address, Type* expected, \
                                                     Type value, int, int) {                 \
-    PassPoint();                                                                            \
+    PassPointOfMemory();                                                                    \
+    sim::OrderMemory();                                                                     \
     return __atomic_compare_exchange_n(address, expected, value, 0, kOrder, kOrder);        \
   }                                                                                         \
   int __tsan_atomic##bits##_compare_exchange_weak(volatile Type* address, Type* expected,   \
                                                   Type value, int, int) {                   \
-    PassPoint();                                                                            \
+    PassPointOfMemory();                                                                    \
+    sim::OrderMemory();                                                                     \
     if (FailsWeakly()) {                                                                    \
       *expected = __atomic_load_n(address, kOrder);                                         \
       return 0;                                                                             \
@@ -65,7 +74,8 @@ extern "C" {
   }                                                                                         \
   Type __tsan_atomic##bits##_compare_exchange_val(volatile Type* address, Type expected,    \
                                                   Type value, int, int) {                   \
-    PassPoint();                                                                            \
+    PassPointOfMemory();                                                                    \
+    sim::OrderMemory();                                                                     \
     __atomic_compare_exchange_n(address, &expected, value, 0, kOrder, kOrder);              \
     return expected;                                                                        \
   }
@@ -74,9 +84,11 @@ SIM_ATOMIC(16, uint16_t)
 SIM_ATOMIC(32, uint32_t)
 SIM_ATOMIC(64, uint64_t)
 
-// All operations are sequentially consistent here, so a fence changes nothing. It is a point, since
-// programs that have fences are those whose order of steps matters.
-void __tsan_atomic_thread_fence(int) { PassPoint(); }
+// A fence is also a point, since programs that have fences are those whose order of steps matters.
+void __tsan_atomic_thread_fence(int) {
+  PassPointOfMemory();
+  sim::OrderMemory();
+}
 void __tsan_atomic_signal_fence(int) {}
 
 #define SIM_ACCESS(bytes)                                    \
@@ -102,7 +114,7 @@ void __tsan_func_exit() {}
 void __tsan_init() {}
 
 #if defined(__SANITIZE_ADDRESS__)
-void __sanitizer_cov_trace_pc() { PassPoint(); }
+void __sanitizer_cov_trace_pc() { PassPointOfMemory(); }
 #endif
 // NOLINTEND
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "engine/reordering.h"
 #include "engine/scheduler.h"
 #include "engine/scheduler_state.h"
 
@@ -45,6 +46,7 @@ void EndProcess(Rank* rank) {
   ready.erase(std::remove_if(ready.begin(), ready.end(),
                              [](Fiber* fiber) { return fiber->state == FiberState::kDead; }),
               ready.end());
+  for (Fiber* fiber : rank->fibers) SettleMemory(fiber);
   for (const Seam* seam : kSeams) seam->release(rank->number);
 }
 
@@ -66,6 +68,7 @@ void Leave() {
 void Suspend(Rank* rank, int64_t ns) {
   rank->must_pause = false;
   rank->suspended_until = Now() + ns;
+  for (Fiber* fiber : rank->fibers) SettleMemory(fiber);
   const Quiet quiet_call;
   if (scheduler->on_suspend) scheduler->on_suspend(rank->number, ns);
 }
@@ -199,6 +202,7 @@ Holdings HeldBy(int rank) {
 Holdings LeftBy(int rank) { return RankOf(rank)->left; }
 
 void EnterWorld() {
+  OrderMemory();
   if (current != nullptr) ++current->rank->in_world;
 }
 

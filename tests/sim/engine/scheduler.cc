@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/reordering.h"
 #include "engine/scheduler_state.h"
 
 namespace sim {
@@ -231,6 +232,7 @@ void StopAtPoint() {
 bool Block(const Key& key, int64_t until, const char* what) {
   if (quiet > 0) GiveUp(std::string("a call blocks where nothing may block: ") + what);
   Fiber* const fiber = current;
+  OrderMemory();
   fiber->state = FiberState::kBlocked;
   fiber->key = key;
   fiber->timed_out = false;

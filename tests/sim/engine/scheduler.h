@@ -28,8 +28,8 @@
 // A rank's process ends when all functions that Spawn was given for it have returned. Threads that
 // still run are ended like those of a killed rank, and all else is given back alike.
 //
-// Limits: operations on memory are sequentially consistent, so nothing here shows a missing fence
-// or a too weak memory order. Code between two points is one step. There is no real MPI. The static
+// Limits: operations on memory are sequentially consistent, apart from some that seeds may reorder
+// (reordering.h). Code between two points is one step. There is no real MPI. The static
 // variables of the library are shared by all ranks; its thread_local variables are not (fiber.h).
 #pragma once
 
@@ -46,6 +46,7 @@ struct Options {
   int64_t net_min_ns = 5000;  // latency of messages and connections
   int64_t net_max_ns = 300000;
   bool writes_are_points = false;  // stores, and not only atomic operations
+  bool reorders = false;           // operations on shared memory, as far as C++ lets them
   int64_t deadline_ns = int64_t{600} * 1000000000;
   uint64_t max_points = 3000000000u;
   const char* trace = nullptr;  // a file that gets a line per switch

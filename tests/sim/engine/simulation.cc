@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/single_threaded.h>
 
+#include "engine/reordering.h"
 #include "engine/scheduler.h"
 #include "engine/scheduler_state.h"
 
@@ -18,6 +19,7 @@ void Start(const Options& options) {
   if (options.trace != nullptr) scheduler->trace = fopen(options.trace, "w");
   point_state = PointState();
   point_state.counts_writes = options.writes_are_points;
+  reorders = options.reorders;
   SetTime(kEpoch);
   stats = Stats();
   for (const Seam* seam : kSeams) seam->start();

@@ -32,6 +32,19 @@ inline constexpr int kAll = 1 << 30;
 
 struct Rank;
 
+// A store that is not visible yet, and what a fiber has loaded last (reordering.h).
+struct Delayed {
+  volatile void* address = nullptr;
+  uint64_t value = 0;
+  int bytes = 0;
+  int left = 0;  // atomic operations of the fiber up to the store
+};
+struct Loaded {
+  const volatile void* address = nullptr;
+  uint64_t value = 0;
+  int bytes = 0;
+};
+
 enum class FiberState { kReady, kBlocked, kDone, kDead };
 struct Fiber {
   int id = 0;
@@ -46,6 +59,8 @@ struct Fiber {
   uint64_t ticket = 0;      // of its current sleep, or 0
   int64_t wake_at = kForever;
   bool timed_out = false;
+  Delayed delayed;
+  Loaded loaded;
   std::vector<std::function<void()>> at_end;  // the destructors of thread_local variables
 };
 
@@ -79,14 +94,24 @@ extern PointState point_state;
 // Switches, kills or suspends, if it is time for that.
 void StopAtPoint();
 
-// Passes a point: time passes, and another fiber may continue. `cost` is in points.
-inline void PassPoint() {
+// Passes a point in the middle of operations on memory: time passes, and another fiber may
+// continue.
+inline void PassPointOfMemory() {
   if (quiet > 0) return;
   point_state.time += point_state.step;
   if (--point_state.left <= 0) StopAtPoint();
 }
+// Begins a call that orders operations on memory (reordering.h).
+void OrderMemoryOfCall();
+// Passes a point of another call. `cost` is in points.
+inline void PassPoint() {
+  if (quiet > 0) return;
+  OrderMemoryOfCall();
+  PassPointOfMemory();
+}
 inline void PassPoint(int64_t cost) {
   if (quiet > 0) return;
+  OrderMemoryOfCall();
   point_state.time += cost * point_state.step;
   if (--point_state.left <= 0) StopAtPoint();
 }

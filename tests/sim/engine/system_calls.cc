@@ -10,6 +10,7 @@
 #include "engine/memory.h"
 #include "engine/processes.h"
 #include "engine/raw_call.h"
+#include "engine/reordering.h"
 #include "engine/simulator.h"
 
 namespace sim {
@@ -46,6 +47,7 @@ long Futex(const long* a) {
 }
 
 long Call(long number, const long* a) {
+  OrderMemory();
   switch (number) {
     case SYS_futex:
       return Futex(a);

@@ -75,6 +75,7 @@ struct Plan {
   uint64_t seed = 1;         // of the scheduler
   int mean_run = 20;         // points between two switches, on average
   bool writes = false;       // whether each store is a point
+  bool reorders = false;     // whether operations on shared memory may be reordered
   int64_t point_ns = 200;    // virtual time of a point
   int64_t latency_us = 300;  // largest latency of a message
 

@@ -101,6 +101,7 @@ Options OptionsOfWorld(const Plan& plan) {
   options.seed = plan.seed;
   options.mean_run = plan.mean_run;
   options.writes_are_points = plan.writes;
+  options.reorders = plan.reorders;
   options.point_ns = plan.point_ns;
   options.net_max_ns = plan.latency_us * 1000;
   options.deadline_ns = kLongestJob;

@@ -91,6 +91,7 @@ class Shrinker {
     };
     change([](Plan* plan) { plan->servers.clear(); });
     change([](Plan* plan) { plan->writes = false; });
+    change([](Plan* plan) { plan->reorders = false; });
     change([](Plan* plan) { plan->after_error = "leave"; });
     change([](Plan* plan) { plan->on_loss = "fail"; });
     for (size_t i = 0; i < best_.tables.size(); ++i) {
