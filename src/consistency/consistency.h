@@ -30,6 +30,11 @@ struct CallDigest {
   uint64_t digest = 0;  // of the kinds of the calls, in order
 };
 
+// Returns the error of an add after Finish.
+inline Status AddAfterFinish() {
+  return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
+}
+
 // One thread of a worker at a time makes the calls on a table. Like the shard's functions, a call
 // returns pending rather than wait past its time slice, and continues from its progress. What a
 // function does by default is what async mode does.

@@ -22,7 +22,7 @@ Status StalenessBound::AwaitBound(RequestKind kind, Progress* progress, const Wa
   if (progress->phase == kPermitted) return Status::Ok();
   const bool has_finished = clocks_.i_have_finished();
   if (IsAdd(kind) && has_finished) {
-    return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
+    return AddAfterFinish();
   }
   MV_RETURN_IF_NOT_OK(clocks_.CheckRunning());
   if (IsAdd(kind)) clocks_.Attach();

@@ -96,7 +96,7 @@ bool WorkerClocks::AllHereHavePassed(uint64_t round) const {
 
 Status WorkerClocks::AwaitTicks(const char* call, const WaitLimit& limit) {
   if (i_have_finished()) {
-    return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
+    return AddAfterFinish();
   }
   MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/false));
   const uint64_t ticks_after_call = my_ticks() + 2;

@@ -118,6 +118,8 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     return table->RunWithoutMode(locate, limit);
   };
   std::vector<int64_t> rows;
+  // An add that is refused must not give rows to keys.
+  if (is_add && table->consistency()->HasFinished()) return AddAfterFinish();
   MV_RETURN_IF_NOT_OK(find(&rows));
   if (is_add) return run(Request::AddRows(rows.data(), request.num_ids, request.delta));
   const auto has_row = [](int64_t row) { return row >= 0; };
