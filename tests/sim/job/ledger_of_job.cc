@@ -141,8 +141,9 @@ void Ledger::CheckEnd(int rank) {
         what));
   } else if (!was_suspended_long && plan_.Continues()) {
     Violation("the others continue: " + what);
-  } else if (plan_.after_error == "close" && end.code == Code::kMismatch) {
-    // A rank that closes after its error makes another call than those that have none yet.
+  } else if (plan_.after_error != "leave" && end.code == Code::kMismatch) {
+    // A rank that goes on or closes after its error makes another call than those that have none
+    // yet.
   } else if (!was_suspended_long && end.code != Code::kPeerLost) {
     Violation("a loss is PeerLostError: " + what);
   } else if (end.code == Code::kAborted) {

@@ -48,8 +48,9 @@ multiverso::TableSpec SpecOf(const TablePlan& table) {
   if (updater == UpdaterKind::kSgd) spec.hyper[multiverso::kLearningRate] = 1;
   spec.num_col = table.kind == "array" ? 1 : table.columns;
   if (table.kind == "hash") {
-    // Every stripe has more rows than a plan has keys, so no key lacks a row.
-    spec.keys.capacity = table.rows;
+    // A rank that is killed in an add of keys leaves the room of its new key taken, so there is
+    // room for one more key of each of at most six ranks.
+    spec.keys.capacity = table.rows + 6;
     spec.initializer.kind = static_cast<int32_t>(InitializerKind::kZeros);
   } else {
     spec.num_row = table.kind == "array" ? table.count() : table.rows;
