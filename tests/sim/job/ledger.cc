@@ -329,6 +329,10 @@ bool Ledger::MayBeMissing(int rank) const {
 
 void Ledger::SkippedCollective(int rank) { ++At(next_collective_, rank); }
 
+bool Ledger::CountsDiffer() const {
+  return plan_.Continues() && !plan_.servers.empty() && !died_.empty();
+}
+
 bool Ledger::MayBeSilent(int rank) const {
   const auto was_stopped = [&](int other) {
     return suspended_.count(other) != 0 || died_.count(other) != 0;
@@ -340,7 +344,7 @@ bool Ledger::MayBeSilent(int rank) const {
 
 void Ledger::LeftBarrier(int rank, int collective) {
   const Quiet no_points;
-  if (plan_.Disagrees()) return;
+  if (plan_.Disagrees() || CountsDiffer()) return;
   for (int other = 0; other < plan_.ranks; ++other) {
     if (collectives_[collective].entered.count(other) != 0 || MayBeMissing(other)) continue;
     Violation(StrCat("a barrier waits for all: rank ", rank, " left collective ", collective,

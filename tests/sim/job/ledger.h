@@ -119,6 +119,9 @@ class Ledger {
 
   // Returns whether a collective call may go on without the rank.
   bool MayBeMissing(int rank) const;
+  // Returns whether collective calls of servers may have other numbers than those of workers, which
+  // repeat a call that a loss has failed.
+  bool CountsDiffer() const;
   // Returns whether others may hear nothing of the rank: it was stopped, or all ranks were through
   // which its node speaks.
   bool MayBeSilent(int rank) const;
