@@ -232,6 +232,11 @@ Status DistributedCall::CheckServers() {
     const RowRange rows = pipelines_[i].rows();
     return watch_.Lost({server}, StrCat(" with rows ", rows.first, " to ", rows.end - 1));
   }
+  // A server that has left may have told only the lost rank.
+  const int silenced_by = watch_.LossThatSilences(UnansweredServers());
+  if (silenced_by >= 0) {
+    return watch_.Lost({silenced_by}, watch_.WhileWaiting(NameOf(request_.kind)));
+  }
   return CheckRound();
 }
 
@@ -249,11 +254,16 @@ Status DistributedCall::CheckRound() {
   return Status::Ok();
 }
 
-PeerWatch::Late DistributedCall::Unanswered(const std::string& call) const {
-  std::vector<int> unanswered;
+std::vector<int> DistributedCall::UnansweredServers() const {
+  std::vector<int> servers;
   for (size_t i = 0; i < pipelines_.size(); ++i) {
-    if (!answered_[i]) unanswered.push_back(pipelines_[i].server());
+    if (!answered_[i]) servers.push_back(pipelines_[i].server());
   }
+  return servers;
+}
+
+PeerWatch::Late DistributedCall::Unanswered(const std::string& call) const {
+  const std::vector<int> unanswered = UnansweredServers();
   const std::string round =
       request_.rounds == 0 ? "" : StrCat(", once all workers have made ", request_.rounds, " adds");
   return PeerWatch::Late{call, StrCat(NameRanks(unanswered), " to answer", round),

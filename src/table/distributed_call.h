@@ -58,6 +58,8 @@ class DistributedCall {
   Status CheckServers();
   // Returns PeerLostError if the answers wait for a round that a loss may keep from ending.
   Status CheckRound();
+  // Returns the servers that have not answered yet.
+  std::vector<int> UnansweredServers() const;
   // Returns the servers that have not answered.
   PeerWatch::Late Unanswered(const std::string& call) const;
   // Completes or abandons the messages in flight, so that the caller may reuse its memory. Waits
