@@ -169,7 +169,7 @@ class TestAgainstKeras(OptimizerTestCase):
         for name in OPTIMIZERS:
             given = {"momentum": 0.9} if name in ("momentum", "nesterov") else {}
             with self.subTest(updater=name):
-                # Small differences in float32 grow where ftrl subtracts numbers of nearly equal size.
+                # Small differences of float32 grow where ftrl subtracts nearly equal numbers.
                 training = self.check(KerasTraining, name, "float32", given, 1e-4)
                 config = training.optimizer.get_config()
                 for option, value in mv.ArrayTableHandler(1, updater=name).options.items():
