@@ -125,7 +125,7 @@ test-all test-release: BEGIN = $(MAKE) --no-print-directory --keep-going require
 # Of the files about Keras, it runs those that are the same on each backend with PyTorch only. The suite
 # of all adapters has each backend.
 test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or docs"' \
-                       IN_TENSORFLOW='tests/unit/adapters/test_keras_tensorflow.py' SECONDS=120
+                       IN_TENSORFLOW='tests/unit/adapters/test_keras_tensorflow.py' SEEDS=500000:1000
 test-release: SELECTION := SECONDS=3600 STORIES=10000
 test test-all test-release:
 	@rm -rf $(RESULTS)
