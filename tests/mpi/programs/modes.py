@@ -1,14 +1,9 @@
 """The registry of the cases that consistency.py runs, and helpers to write them."""
 
-import os
 import time
 
 import numpy as np
-import worker
-from cases import SEED, equal, registrar
-
-#: The number of random programs per case; use some hundreds for a long run.
-PROGRAMS = int(os.environ.get("MULTIVERSO_TEST_PROGRAMS", "6"))
+from cases import equal, registrar
 
 CASES = {}
 
@@ -29,13 +24,3 @@ def dawdle(rng):
     """Sleep at random, so that other ranks get ahead: in a tenth of the calls, for up to 3 ms."""
     if rng.random() < 0.1:
         time.sleep(rng.random() * 3e-3)
-
-
-def for_seeds(function, *arguments):
-    """Call a function with each seed; if it fails, report the seed."""
-    for seed in range(SEED, SEED + PROGRAMS):
-        try:
-            function(seed, *arguments)
-        except BaseException:
-            worker.report(seed=seed)
-            raise
