@@ -151,7 +151,7 @@ class TestKeras(LayerCases, SessionTestCase):
         return keras_layers.Embedding(table)
 
     def look_up(self, layer, ids):
-        return keras.ops.convert_to_numpy(layer(np.asarray(ids)))
+        return keras.ops.convert_to_numpy(layer(np.asarray(ids), training=False))
 
     def differentiate(self, layer, ids, factor=1.0):
         ids = np.asarray(ids, "int32")[None]  # a batch
