@@ -24,8 +24,11 @@ from multiverso._version import __version__
 
 __all__ = [
     "ArrayTable",
+    "ArrayTableHandler",
     "HashTable",
+    "HashTableHandler",
     "MatrixTable",
+    "MatrixTableHandler",
     "MultiversoError",
     "OperationTimeout",
     "PeerLostError",
@@ -54,6 +57,8 @@ __all__ = [
     "publish",
     "rank",
     "save",
+    "server_id",
+    "servers_num",
     "session",
     "shutdown",
     "size",
@@ -62,6 +67,7 @@ __all__ = [
     "updaters",
     "wait_for_save",
     "worker_id",
+    "workers_num",
 ]
 
 # The first process that imports the package is the rank. Those that it starts are not.
@@ -72,6 +78,8 @@ _claim_reports()
 #: first used, because a launcher needs neither NumPy nor most of the package.
 _MODULES: Final = {
     **dict.fromkeys(("ArrayTable", "HashTable", "MatrixTable", "attach", "hash_keys"), "tables"),
+    # The names of Multiverso 2016.
+    **dict.fromkeys(("ArrayTableHandler", "HashTableHandler", "MatrixTableHandler"), "tables"),
     **dict.fromkeys(("MultiversoError", "OperationTimeout", "PeerLostError"), "errors"),
     **dict.fromkeys(("assign_device", "local_rank"), "devices"),
     **dict.fromkeys(("follow", "publish"), "publishing"),
@@ -85,13 +93,7 @@ _SUBMODULES: Final = (
     *("publishing", "tables", "updaters", "work"),
 )
 
-#: The modules of the names of Multiverso 2016 and of those that go with them.
-_STAYING: Final = {
-    **dict.fromkeys(("ArrayTableHandler", "HashTableHandler", "MatrixTableHandler"), "tables"),
-    **dict.fromkeys(("server_id", "servers_num", "workers_num"), "api"),
-}
-
-#: The modules of other former names, and what to write instead.
+#: The modules of former names, and what to write instead.
 _FORMER: Final = {
     **{
         name: ("errors", f"mv.errors.{name}")
@@ -147,15 +149,15 @@ if TYPE_CHECKING:
         on_membership as on_membership,
         rank,
         save,
-        server_id as server_id,
-        servers_num as servers_num,
+        server_id,
+        servers_num,
         session,
         shutdown,
         size,
         stats,
         wait_for_save,
         worker_id,
-        workers_num as workers_num,
+        workers_num,
     )
     from multiverso.checkpoint import latest as latest
     from multiverso.devices import assign_device, local_rank
@@ -179,12 +181,12 @@ if TYPE_CHECKING:
     from multiverso.publishing import follow, publish
     from multiverso.tables import (
         ArrayTable,
-        ArrayTableHandler as ArrayTableHandler,
+        ArrayTableHandler,
         Cut as Cut,
         HashTable,
-        HashTableHandler as HashTableHandler,
+        HashTableHandler,
         MatrixTable,
-        MatrixTableHandler as MatrixTableHandler,
+        MatrixTableHandler,
         View as View,
         attach,
         hash_keys,
@@ -198,8 +200,6 @@ else:
             return importlib.import_module(f"multiverso.{name}")
         if name in __all__:
             module = _MODULES.get(name, "api")
-        elif name in _STAYING:
-            module = _STAYING[name]
         elif name in _FORMER:
             module, instead = _FORMER[name]
             msg = f"mv.{name} is the former name of {instead}"
