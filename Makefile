@@ -118,9 +118,19 @@ test: PARTS := test-cpp test-python
 test-all test-release: PARTS := test-cpp test-python test-slow docs test-openmpi test-frameworks simulate
 test-release: PARTS += test-posix test-asan test-tsan fuzz simulate-undefined simulate-address
 # With PARTS='docs test-openmpi' on the command line, only these parts run: CI runs some side by side.
+RUN = $(MAKE) --no-print-directory --keep-going $(SELECTION)
 # These need the first environment only, so the others are installed meanwhile.
 FIRST := test-python test-slow
-test-all test-release: BEGIN = $(MAKE) --no-print-directory --keep-going requirements PARTS='$(PARTS)' &
+test-all test-release: BEGIN = $(RUN) requirements PARTS='$(PARTS)' &
+# Tests of the core mostly wait and those of frameworks mostly compute, so both run at the same time,
+# after what they share has been compiled. The output of the second ones is printed at the end. The
+# shell starts them so that they ignore Ctrl-C.
+BESIDE = $(if $(filter-out test-cpp test-frameworks simulate,$(PARTS)),\
+           $(filter test-frameworks simulate,$(PARTS)))
+test-all test-release: SHARED = $(if $(BESIDE),run $(FAILPOINTS);)
+test-all test-release: ASIDE = $(if $(BESIDE),$(RUN) $(BESIDE) > $(RESULTS)/beside.log 2>&1 & \
+                               beside=$$!; trap 'kill $$beside' INT TERM HUP;)
+test-all test-release: JOINED = $(if $(BESIDE),wait $$beside || status=$$?; cat $(RESULTS)/beside.log;)
 # CI waits for test-all, so it runs each test once, and not in each environment that has what it needs.
 # Of the files about Keras, it runs those that are the same on each backend with PyTorch only. The suite
 # of all adapters has each backend.
@@ -128,12 +138,11 @@ test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or docs"' \
                        IN_TENSORFLOW='tests/unit/adapters/test_keras_tensorflow.py' SEEDS=500000:1000
 test-release: SELECTION := SECONDS=3600 STORIES=10000
 test test-all test-release:
-	@rm -rf $(RESULTS)
-	@$(BEGIN) status=0; run() { [ $$# = 0 ] || \
-	  $(MAKE) --no-print-directory --keep-going "$$@" $(SELECTION) || status=$$?; }; \
-	  run $(filter test-cpp,$(PARTS)); run $(filter $(FIRST),$(PARTS)); wait; \
-	  run $(filter-out test-cpp $(FIRST),$(PARTS)); \
-	  $(PYTHON) tests/summary.py $@ $(RESULTS) $(PARTS); exit $$status
+	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	@$(BEGIN) status=0; run() { [ $$# = 0 ] || $(RUN) "$$@" || status=$$?; }; \
+	  run $(filter test-cpp,$(PARTS)); $(SHARED) wait; $(ASIDE) \
+	  run $(filter $(FIRST),$(PARTS)); run $(filter-out test-cpp $(FIRST) $(BESIDE),$(PARTS)); \
+	  $(JOINED) $(PYTHON) tests/summary.py $@ $(RESULTS) $(PARTS); exit $$status
 
 test-cpp test-posix test-asan test-tsan: export GTEST_OUTPUT = xml:$(CURDIR)/$(RESULTS)/$(@:test-%=%)/
 test-cpp: $(LIBRARY)
@@ -172,15 +181,16 @@ test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 	$(call run,$(OPENMPI),$(call pytest,openmpi,$(OPTIONS)))
 
 # A job of a framework takes 3.5 GB, and computes more than it waits. Only files with tests of the
-# backends of Keras are collected for these, because the other files import more frameworks.
+# backends of Keras are collected for these, because the other files import more frameworks, and one
+# process runs them, because the import takes longer than most tests.
 KERAS_TESTS = $(shell grep -rl --include='test_*.py' keras_backend tests)
 test-frameworks: TEST_JOBS := 2
 test-frameworks: WAIT_JOBS := 1
 IN_TENSORFLOW = $(KERAS_TESTS)
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend $(AND)"))
-	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-m "keras_backend $(AND)" $(IN_TENSORFLOW)))
-	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-m "keras_backend $(AND)" $(KERAS_TESTS)))
+	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-n 1 -m "keras_backend $(AND)" $(IN_TENSORFLOW)))
+	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-n 1 -m "keras_backend $(AND)" $(KERAS_TESTS)))
 	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m "frameworks $(AND)" $(IN_JAX)))
 
 test-posix: $(LIBRARY)
