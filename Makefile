@@ -125,8 +125,8 @@ test-all test-release: BEGIN = $(RUN) requirements PARTS='$(PARTS)' &
 # Tests of the core mostly wait and those of frameworks mostly compute, so both run at the same time,
 # after what they share has been compiled. The output of the second ones is printed at the end. The
 # shell starts them so that they ignore Ctrl-C.
-BESIDE = $(if $(filter-out test-cpp test-frameworks simulate,$(PARTS)),\
-           $(filter test-frameworks simulate,$(PARTS)))
+BESIDE = $(if $(filter-out test-cpp $(COMPUTE),$(PARTS)),$(filter $(COMPUTE),$(PARTS)))
+COMPUTE := test-frameworks simulate
 test-all test-release: SHARED = $(if $(BESIDE),run $(FAILPOINTS);)
 test-all test-release: ASIDE = $(if $(BESIDE),$(RUN) $(BESIDE) > $(RESULTS)/beside.log 2>&1 & \
                                beside=$$!; trap 'kill $$beside' INT TERM HUP;)
