@@ -2,8 +2,9 @@
 # finished step is not repeated: each environment has a stamp file per set of extras.
 
 PYTHON ?= python3
-NP ?= 4
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# Workers of `make demo`: one for each core, because more are slower, but at least 2 and at most 4.
+NP ?= $(if $(filter 1 2,$(JOBS)),2,$(if $(filter 3,$(JOBS)),3,4))
 # Test files that run at the same time: more than there are cores, because ranks often wait for each
 # other. Files that wait for deadlines most of the time (tests/conftest.py) run beside them.
 TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,4)
@@ -81,7 +82,8 @@ endif
         simulate-undefined simulate-address docs lint bench wheels sdist compiler clean requirements
 
 help:
-	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH)'
+	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH), after some'
+	@echo '               minutes of compiling and downloading'
 	@echo 'make test      the tests of the core: C++, Python, and MPI with 1 to 4 ranks under MPICH;'
 	@echo '               or one of its parts, test-cpp and test-python'
 	@echo 'make test-all  these and tests of all else, once; the other parts are docs, test-slow,'
