@@ -131,7 +131,3 @@ class TestTheCount(unittest.TestCase):
 
     def test_methods_are_counted(self):
         self.assertEqual(methods("Example", self.CODE), ["Open", "Each", "Stop"])
-
-
-if __name__ == "__main__":
-    unittest.main()
