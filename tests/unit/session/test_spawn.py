@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from folders import FolderTestCase
 from programs import WALL_TIMEOUT, run_program, run_python
 from requirements import needs
 
@@ -295,12 +296,7 @@ class TestSpawnWithoutAScript(unittest.TestCase):
                 self.assertEqual(process.wait(), 0)
 
 
-class TestSpawnOfAScript(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class TestSpawnOfAScript(FolderTestCase):
     def write(self, code):
         path = self.folder / "train.py"
         path.write_text(textwrap.dedent(code), "utf-8")
