@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="needs a framework that has an adapter"),
 ]
 
-#: Adapters that also run on 2 and 4 ranks and on two nodes: one that works in place, and one that
+#: Adapters that also run on 3 and 4 ranks and on two nodes: one that works in place, and one that
 #: copies. The others resemble one of the two, and their frameworks start slowly. The arrays of
 #: NumPy, which need no framework, are in test_param_sync.py.
 MANY_LAYOUTS = ("torch", "jax")
@@ -41,9 +41,9 @@ def jobs_of(adapter, backend):
         "KERAS_BACKEND": backend,
         **launch.ONE_THREAD,
     }
-    jobs = on_ranks(1, 3, **options)
+    jobs = on_ranks(1, 2, **options)
     if adapter in MANY_LAYOUTS:
-        jobs |= on_ranks(2, 4, **options) | on_nodes((3, 2), **options)
+        jobs |= on_ranks(3, 4, **options) | on_nodes((3, 2), **options)
     name = f"{adapter}_on_{backend}" if backend else adapter
     return {f"{name}_{job}": options for job, options in in_one_job(jobs).items()}
 
