@@ -1,4 +1,4 @@
-"""The updaters make the same steps as the optimizers of Keras, PyTorch and FBGEMM."""
+"""The updaters make the same steps as the optimizers of Keras and PyTorch."""
 
 import unittest
 
@@ -199,25 +199,3 @@ class TestAgainstTorch(OptimizerTestCase):
         table = mv.ArrayTableHandler(torch.tensor(2), updater="momentum", **options)
         table.set_option(learning_rate=torch.nn.Parameter(torch.tensor(2.0)))
         self.assertEqual(table.add_get([1, 2]).tolist(), [-2, -4])
-
-
-class TestAgainstFbgemm(unittest.TestCase):
-    def test_rowwise_adam_adds_epsilon_after_the_bias_correction(self):
-        # The formula of FBGEMM's partial row-wise Adam without weight decay.
-        rng = np.random.default_rng(2)
-        for size, epsilon in ((1.0, 1e-2), (1e-3, 1e-4), (1e-5, 1e-4)):
-            options = {"learning_rate": 0.25, "beta_1": 0.8, "beta_2": 0.99, "epsilon": epsilon}
-            weights = rng.standard_normal((12, 10))
-            with mv.session():
-                table = mv.MatrixTableHandler(
-                    12, 10, weights, dtype="float64", updater="rowwise_adam", **options
-                )
-                mean, square = np.zeros_like(weights), np.zeros((12, 1))
-                for t in range(1, 30):
-                    gradient = rng.standard_normal((12, 10)) * size
-                    table.add(gradient)
-                    mean = 0.8 * mean + (1 - 0.8) * gradient
-                    square = 0.99 * square + (1 - 0.99) * (gradient**2).mean(1, keepdims=True)
-                    root = np.sqrt(square / (1 - 0.99**t))
-                    weights = weights - 0.25 * mean / (1 - 0.8**t) / (root + epsilon)
-                np.testing.assert_allclose(table.get(), weights, rtol=1e-10, atol=1e-12)
