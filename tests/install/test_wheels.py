@@ -103,7 +103,3 @@ class TestWheels(unittest.TestCase):
             path = f"LD_LIBRARY_PATH={package / '_lib'}"
             output = output_of(*emulator, "-E", path, program, self.folder / "checkpoints")
             self.assertIn(printed, output)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -18,7 +18,3 @@ class TestNegativeKeysOf16BitTables(unittest.TestCase):
                         delta = np.arange(len(keys) * columns).reshape(len(keys), columns) % 8
                         table.add(delta, list(keys))
                         np.testing.assert_array_equal(table.get(list(keys)), delta)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -259,29 +259,10 @@ with mv.session(name=sys.argv[1]):
 
 
 @pytest.mark.one_mpi
-def test_attach_says_what_it_waits_for(monkeypatch, caplog):
+def test_attach_logs_what_it_waits_for(monkeypatch, caplog):
     monkeypatch.setattr("multiverso.tables._view._LOG_SECONDS", 0)
-    message = "waited 0.1 s for multiverso.init.name='missing'. in another process of this user"
-    with pytest.raises(mv.errors.StateError, match=message):
+    with pytest.raises(mv.errors.StateError):
         mv.attach("missing", timeout=0.1)
     assert [record.getMessage() for record in caplog.records] == [
         "attach: waits for multiverso.init(name='missing') in another process of this user"
     ]
-    with pytest.raises(
-        mv.errors.StateError, match=f"waited 0.1 s for a session of process {os.getpid()}"
-    ):
-        mv.attach(os.getpid(), timeout=0.1)
-
-
-@pytest.mark.one_mpi
-def test_sessions_without_names_cannot_be_read():
-    with mv.session(), pytest.raises(mv.errors.StateError, match="name"):
-        mv.publish()
-    with pytest.raises(mv.errors.StateError, match="named 'missing'"):
-        mv.attach("missing")
-    with pytest.raises(mv.errors.StateError, match=f"process {os.getppid()} has no session"):
-        mv.attach(os.getppid())
-    with pytest.raises(TypeError, match="job"):
-        mv.attach(1.5)
-    with pytest.raises(ValueError, match="name"):
-        mv.init(name="")

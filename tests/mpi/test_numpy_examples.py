@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from requirements import needs
 
-from example_programs import POINT, ExampleProgramTestCase
+from example_programs import POINT, ExampleProgramTestCase, run_alone
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
@@ -26,6 +26,18 @@ class TestLogisticRegression(ExampleProgramTestCase):
 
     def test_missing_data_prints_one_sentence(self):
         self.assert_rejects("none.npz", REGRESSION, "--data", self.folder / "none.npz")
+
+    def test_options_out_of_range_and_unwritable_results_are_errors(self):
+        target = self.folder / "no" / "folder.json"
+        for options, text in (
+            (("--epochs", "0"), "--epochs: invalid positive"),
+            (("--batch-size", "-1"), "--batch-size: invalid positive"),
+            (("--learning-rate", "nan"), "--learning-rate: invalid positive"),
+            (("--epochs", "1", "--json", target), f"error: cannot write {target}"),
+        ):
+            returncode, _, errors = run_alone(REGRESSION, *options)
+            self.assertEqual(returncode, 2)
+            self.assertIn(text, errors)
 
 
 @needs("tqdm")

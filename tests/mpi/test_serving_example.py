@@ -5,14 +5,13 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
+from folders import FolderTestCase
 from requirements import needs
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_mpi, pytest.mark.frameworks]
@@ -28,11 +27,10 @@ def free_port():
 
 
 @needs("fastapi", "uvicorn")
-class TestServing(unittest.TestCase):
+class TestServing(FolderTestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.published = str(Path(folder.name, "published"))
+        super().setUp()
+        self.published = str(self.folder / "published")
 
     def train(self, *arguments):
         """Train to the end."""
@@ -95,7 +93,3 @@ class TestServing(unittest.TestCase):
         self.await_version(8)
         self.assertEqual(self.ask("version"), {"version": 8, "step": 300})
         self.assertTrue(self.ask("items?user=user-301")["items"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -126,7 +126,3 @@ class Example:
             [(name, known_features(text)) for name, text in found],
             [("Example.run", ["wire"]), ("Example.run.inner", ["wire"])],
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

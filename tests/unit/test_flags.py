@@ -56,7 +56,3 @@ class TestFlags(unittest.TestCase):
                 Path(folder, name).mkdir()
                 Path(folder, name, "file.cc").write_text(code)
             self.assertEqual(folders_that_ask(Path(folder))["is_hash"], {"a"})
-
-
-if __name__ == "__main__":
-    unittest.main()

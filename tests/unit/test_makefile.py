@@ -131,7 +131,3 @@ class TestMissingTools(unittest.TestCase):
             self.assertEqual(result.returncode, 2)
             self.assertIn(f"expected Python with {wanted} for .venv-jax, received", result.stderr)
             self.assertFalse(Path(folder, ".venv-jax").exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -18,7 +18,7 @@ from requirements import is_installed
 def test_errors_are_those_of_the_golden_file(title):
     missing = [module for module in modules_of(title) if not is_installed(module)]
     if missing:
-        pytest.skip(f"needs {' and '.join(missing)}")
+        pytest.skip(f"needs {' and '.join(map(str, missing))}")
     assert not (found := difference(sections()[title])), found
 
 

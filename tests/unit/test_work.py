@@ -1,6 +1,5 @@
 """`multiverso.Work` on one rank; several are in programs/working.py and fault_programs.py."""
 
-import unittest
 from unittest import mock
 
 import numpy as np
@@ -97,7 +96,3 @@ class TestWork(SessionCleanupTestCase, FolderTestCase):
             loop = iter(mv.Work(range(2)))
             next(loop)
         loop.close()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -145,45 +145,6 @@ TEST_F(Fork, MakesHandlesStaleInTheChildOnly) {
   ExpectWorking(session_, table_, 2);
 }
 
-// Returns whether the memory has only zeros, and can be changed.
-bool IsBlank(const void* memory) {
-  volatile float* const values = static_cast<float*>(const_cast<void*>(memory));
-  for (int i = 0; i < 3; ++i) {
-    if (values[i] != 0) return false;
-    values[i] = 7;
-  }
-  return true;
-}
-
-TEST(ForkInSyncMode, LeavesZerosInTheMemoryThatTheParentHasShown) {
-  MV_SessionOptions options = SessionOptionsOf();
-  options.mode = MV_MODE_SYNC;
-  MV_Session session = nullptr;
-  ASSERT_EQ(MV_SessionOpen(&options, &session), MV_OK);
-  const MV_Table table = CreateArray(session, 3);
-  const float ones[] = {1, 1, 1};
-  ASSERT_EQ(MV_TableAdd(table, ones, 3), MV_OK);
-  void* delta = nullptr;
-  const void* view = nullptr;
-  const void* kept = nullptr;
-  ASSERT_EQ(MV_TableDeltaBuffer(table, &delta), MV_OK);
-  ASSERT_EQ(MV_TableView(table, &view), MV_OK);
-  MV_Table other = CreateArray(session, 3);
-  ASSERT_EQ(MV_TableView(other, &kept), MV_OK);
-  MV_Memory memory = nullptr;
-  ASSERT_EQ(MV_TableKeepMemory(other, &memory), MV_OK);
-  ASSERT_EQ(MV_TableFree(other), MV_OK);
-  std::memcpy(delta, ones, sizeof(ones));
-  const auto look = [&] { return IsBlank(delta) && IsBlank(view) && IsBlank(kept) ? 0 : 1; };
-  EXPECT_EQ(Child(look).Wait(), 0);
-  EXPECT_EQ(static_cast<float*>(delta)[2], 1);  // The child has changed its own memory.
-  EXPECT_EQ(static_cast<const float*>(view)[2], 1);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
-  // The memory that is kept outlives the session.
-  EXPECT_EQ(Child([&] { return IsBlank(kept) ? 0 : 1; }).Wait(), 0);
-  EXPECT_EQ(MV_MemoryRelease(memory), MV_OK);
-}
-
 TEST_F(Fork, DoesNotUnmapMemoryOfTheChildWhenASyncIsFreed) {
   const int64_t count = int64_t{1} << 20;
   const MV_Table table = CreateArray(session_, count);

@@ -26,22 +26,6 @@ TEST(InverseNormal, InvertsTheNormalDistributionFunction) {
   EXPECT_EQ(InverseNormal(0.5), 0);
 }
 
-TEST(Initializer, AddsBothPartsOfAConstantInt64) {
-  const double large = 0x1p62;
-  int64_t values[2] = {};
-  Initializer(SpecOf(InitializerKind::kConstant, large, -1), DType::kInt64).Fill(3, 1, 2, values);
-  EXPECT_EQ(values[0], (int64_t{1} << 62) - 1);
-  EXPECT_EQ(values[1], values[0]);
-  Initializer(SpecOf(InitializerKind::kConstant, 0, 5), DType::kInt64).Fill(0, 0, 1, values);
-  EXPECT_EQ(values[0], 5);
-  EXPECT_EQ(SpecOf(InitializerKind::kConstant, large, -1).Describe(),
-            "Constant(4611686018427387903)");
-  EXPECT_TRUE(SpecOf(InitializerKind::kConstant, -0x1p63, 1).Check(DType::kInt64).ok());
-  EXPECT_FALSE(SpecOf(InitializerKind::kConstant, -0x1p63, -1).Check(DType::kInt64).ok());
-  EXPECT_FALSE(SpecOf(InitializerKind::kConstant, 0x1p62, 0x1p62).Check(DType::kInt64).ok());
-  EXPECT_FALSE(SpecOf(InitializerKind::kConstant, 0x1p30, 0x1p30).Check(DType::kInt32).ok());
-}
-
 TEST(InitializerSpec, RejectsWhatNoTableCanHave) {
   struct Case {
     InitializerSpec spec;

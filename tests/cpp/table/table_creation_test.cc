@@ -1,9 +1,6 @@
 #include "table/table_creation.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-
-#include <numeric>
 
 #include "memory/limits.h"
 #include "support/jobs.h"
@@ -21,21 +18,6 @@ void ExpectUsable(Session* session, int64_t expected_id) {
   EXPECT_EQ(Values<float>(table), std::vector<float>(10, ranks));
 }
 
-TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
-  RunJob({Role::kServer, Role::kAll, Role::kWorker}, [](Session* session, int rank) {
-    ASSERT_EQ(session->members().master_rank(), 1);
-    for (const int64_t size : {1, 3, 100003}) {
-      std::vector<double> init(static_cast<size_t>(size));
-      std::iota(init.begin(), init.end(), 1000000.0 * rank);
-      Table* const table = ValueOf(
-          Create(session, ArrayOf(size, DType::kFloat64), rank == 2 ? nullptr : init.data()));
-      // The initial value is visible without a barrier.
-      std::iota(init.begin(), init.end(), 1000000.0);
-      EXPECT_EQ(Values<double>(table), init) << "rank " << rank;
-    }
-  });
-}
-
 TEST(TableCreation, ReportsTheBytesOfATableThatExceedsTheMemory) {
   for (const int ranks : {1, 3}) {
     RunJob(AllOf(ranks), [](Session* session, int /*rank*/) {
@@ -46,19 +28,6 @@ TEST(TableCreation, ReportsTheBytesOfATableThatExceedsTheMemory) {
       ExpectUsable(session, 0);
     });
   }
-}
-
-TEST(TableCreation, DoesNotTouchThePagesOfALargeTable) {
-  RunJob(AllOf(4), [](Session* session, int rank) {
-    const int64_t bytes = std::min(int64_t{8} << 30, MemoryCeiling() / 2);
-    Table* const table = ValueOf(Create(session, ArrayOf(bytes / 4)));
-    const Segment& segment = *table->here()->segment();
-    std::vector<unsigned char> pages(static_cast<size_t>(DivideUp(segment.bytes(), 4096)));
-    ASSERT_EQ(mincore(segment.data(), static_cast<size_t>(segment.bytes()), pages.data()), 0);
-    int64_t resident = 0;
-    for (const unsigned char page : pages) resident += page & 1;
-    EXPECT_LE(resident * 4096, 16 << 20) << "rank " << rank;
-  });
 }
 
 TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {

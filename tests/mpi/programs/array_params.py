@@ -5,7 +5,7 @@ import tempfile
 
 import numpy as np
 import worker
-from cases import equal, open_session, raises, registrar, run_all, texts_of_ranks
+from cases import equal, open_session, registrar, run_all, texts_of_ranks
 
 import multiverso as mv
 from multiverso.sync import ParamSync
@@ -152,22 +152,6 @@ def results_are_merged_without_rounds():
 
 
 @case()
-def options_of_merging_are_checked():
-    arrays = [np.zeros(3, np.float32), np.zeros(3, np.float32)]
-    for options, words in (
-        ({"fragment_sync_delay": -1}, ("fragment_sync_delay",)),
-        ({"fragment_sync_delay": 1}, ("fragment_sync_delay", "less than 1", "received 1")),
-        ({"fragment_sync_delay": 3, "sync_every": 6, "fragments": 2}, ("less than 3",)),
-        ({"fragment_update_alpha": 1.5}, ("fragment_update_alpha", "from 0 to 1", "1.5")),
-        ({"fragment_update_alpha": -0.1}, ("fragment_update_alpha",)),
-        ({"fragment_update_alpha": float("nan")}, ("fragment_update_alpha",)),
-    ):
-        raises(ValueError, lambda options=options: ParamSync(arrays, **options), *words)
-    raises(TypeError, lambda: ParamSync(arrays, fragment_sync_delay=0.5), "fragment_sync_delay")
-    raises(TypeError, lambda: ParamSync(arrays, fragment_update_alpha="a"), "fragment_update_alpha")
-
-
-@case()
 def weights_divide_by_their_mean():
     for average in (False, True):
         array = np.zeros(3000, np.float32)
@@ -185,17 +169,6 @@ def weights_divide_by_their_mean():
         values = sync.tables[0].get(sync=True)
         assert np.abs(values - expected).max() <= 1e-5, (values[0], expected)
         mv.barrier()
-
-
-@case()
-def fragments_and_weights_are_checked():
-    arrays = [np.zeros(3, np.float32), np.zeros(3, np.int32)]
-    raises(ValueError, lambda: ParamSync(arrays, fragments=3), "fragments", "at most 2")
-    raises(ValueError, lambda: ParamSync(arrays, fragments=0), "fragments")
-    raises(ValueError, lambda: ParamSync(arrays, sync_every=0), "sync_every")
-    sync = ParamSync(arrays[:1], weight=-1)
-    raises(ValueError, sync.sync, "weight", "positive")
-    mv.barrier()
 
 
 @case()

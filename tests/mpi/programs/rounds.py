@@ -11,9 +11,6 @@ import multiverso as mv
 from multiverso.api import current_session
 from multiverso.sync import ParamSync
 
-#: The number of adds by which a worker can be ahead without waiting for the others.
-ADDS_AHEAD = 4
-
 
 @case(sync=True)
 def peeks_show_complete_rounds_and_take_part_in_none():
@@ -94,20 +91,6 @@ def peeks_need_no_other_worker_in_any_mode():
             assert not has_keys or len(keyed) == 0
             mv.barrier()
     mv.init(timeout=TIMEOUT)
-
-
-@case(sync=True)
-def worker_can_be_a_few_adds_ahead():
-    table = mv.ArrayTableHandler(1000)
-    if mv.rank() == 0:
-        for _ in range(ADDS_AHEAD):  # these do not wait
-            table.add(np.ones(1000))
-        worker.announce("ahead")
-    else:
-        worker.wait_for("ahead", 0)
-        for _ in range(ADDS_AHEAD):
-            table.add(np.ones(1000))
-    equal(table.get(), np.full(1000, ADDS_AHEAD * mv.num_workers()))
 
 
 @case(sync=True)

@@ -42,38 +42,6 @@ def fewer_items_than_workers_are_done_once():
         equal(counts.get(), [1] * size + [0])
 
 
-@case
-def loop_that_breaks_gives_its_item_back():
-    counts, first = _counts(20), _counts(1)
-    work = mv.Work(range(20), LONG)
-    broke = False
-    for item in work:
-        if first.fetch_add(0) < 2:
-            broke = True
-            break
-        counts.fetch_add(item)
-    if broke:
-        for item in work:
-            counts.fetch_add(item)
-    equal(counts.get(), np.ones(20))
-    mv.barrier()
-
-
-@case
-def item_whose_lease_ended_is_handed_out_again():
-    counts = _counts(20)
-    work = mv.Work(range(20), 0.05)
-    forgotten = iter(work)
-    if mv.worker_id() == 0:
-        next(forgotten)
-    mv.barrier()
-    for item in work:
-        counts.fetch_add(item)
-    assert (counts.get() >= 1).all(), counts.get()
-    assert next(forgotten, None) is None
-    mv.barrier()
-
-
 @mode_case(staleness=1)
 def workers_with_bounded_staleness_share_items():
     _check_that_each_item_is_done_once()

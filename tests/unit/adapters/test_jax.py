@@ -239,26 +239,6 @@ class TestMemory(JaxTestCase):
 
 
 class TestRejectedArguments(JaxTestCase):
-    def check(self, error, text, call):
-        with self.assertRaisesRegex(error, text):
-            call()
-
-    def test_rejects_integers_that_jax_would_cut(self):
-        large = {"step": np.array([2**40 + 5])}
-        self.check(ValueError, r"params\['step'\]: expected integers", lambda: PytreeSync(large))
-        sync = PytreeSync({"step": np.array([5])})
-        self.check(ValueError, "expected integers that fit int32", lambda: sync.sync(large))
-        self.assertEqual(int(sync.sync({"step": np.array([7])})["step"][0]), 7)
-
-    def test_rejects_changed_structure_shape_and_dtype(self):
-        sync = PytreeSync(tree())
-        self.check(ValueError, "expected the structure", lambda: sync.sync({"w": jnp.ones(3)}))
-        wider = tree() | {"w": jnp.ones((3, 3))}
-        self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
-        half = tree() | {"w": jnp.ones((2, 3), jnp.float16)}
-        self.check(ValueError, "and dtype float32 as at first", lambda: sync.sync(half))
-        self.assertEqual(set(values_of(sync.sync(sync.params))), {1.0})
-
     def test_rejects_a_changed_shape_after_compiled_steps(self):
         sync = PytreeSync(tree())
         step = jax.jit(plus_one)
@@ -266,7 +246,8 @@ class TestRejectedArguments(JaxTestCase):
         for _ in range(3):
             params = sync.sync(step(params))
         wider = params | {"w": jnp.ones((3, 2))}
-        self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
+        with self.assertRaisesRegex(ValueError, r"params\['w'\]: expected shape \(2, 3\)"):
+            sync.sync(wider)
         ones = params | {"w": np.full((2, 3), 5, np.float32)}  # NumPy arrays and weak types
         ones["rest"] = [jnp.full(4, 5.0), (5.0,)]
         self.assertEqual(set(values_of(sync.sync(ones))), {5.0})

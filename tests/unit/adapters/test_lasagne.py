@@ -60,25 +60,6 @@ class TestNetworks(LasagneTestCase):
         manager = LasagneParamManager([shared, layers.NonlinearityLayer(shared), other])
         self.assertEqual([table.size for table in manager.tables], [16])
 
-    def test_names_parameters_that_are_new_or_missing(self):
-        def add_parameter(network):
-            network.add_param(theano.shared(np.zeros(2, "float32"), "later"), (2,))
-
-        def add_layer(network):
-            network.input_layer = lasagne.layers.DenseLayer(network.input_layer, 3)
-
-        for change, text in (
-            (add_parameter, "network: .*shared variable 'later' is new; set it up again"),
-            (add_layer, "shared variable 'W' is new"),
-        ):
-            network = lasagne.layers.DenseLayer(lasagne.layers.InputLayer((None, 3)), 2)
-            manager = LasagneParamManager(network)
-            manager.sync_all_param()
-            change(network)
-            for _ in range(2):
-                with self.assertRaisesRegex(ValueError, text):
-                    manager.sync_all_param()
-
     def test_finds_arrays_that_the_program_has_replaced(self):
         network, manager = synced(dense(0))
         first = network.W.get_value(borrow=True)
@@ -189,17 +170,6 @@ class TestOldNames(unittest.TestCase):
             code.replace("sys.argv[-1]", repr(str(COMMON))), THEANO_FLAGS=""
         )
         self.assertEqual((status, printed), (0, "[ 5.  7. 13. 15.]\nTrue\n"), errors)
-
-    def test_theano_can_be_imported_after_supply(self):
-        code = """
-            from multiverso.lasagne_ext import old_names
-            old_names.supply()
-            import theano
-            print(theano.config.floatX)
-        """
-        # Without a value of blas.ldflags, Theano searches for a BLAS.
-        status, printed, errors = run_program(code, THEANO_FLAGS="floatX=float32")
-        self.assertEqual((status, printed), (0, "float32\n"), errors)
 
     def test_supply_changes_no_existing_name(self):
         code = """

@@ -63,6 +63,7 @@ class TestInGraphs(TheanoTestCase):
         self.assertIs(named.container.allow_downcast, True)
         with self.assertRaises(TypeError):
             mv_shared(float_matrix(), no_such_argument=1)
+        self.assertRaises(TypeError, mv_shared, T.matrix())
 
     def test_functions_can_be_copied_swapped_and_pickled(self):
         variable = mv_shared(float_matrix(0))

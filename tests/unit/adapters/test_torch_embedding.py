@@ -297,6 +297,10 @@ class TestEmbedding(EmbeddingTestCase):
         with self.assertRaisesRegex(ValueError, "expected two dimensions, received shape"):
             Embedding.from_pretrained(torch.zeros(3))
 
+    def test_a_step_takes_any_number_as_its_scale(self):
+        for scale in (2, np.float32(2), torch.tensor(2.0)):
+            self.assertTrue(self.pair(Embedding, torch.nn.Embedding)[0].step(scale))
+
     def test_functional_calls_train_the_rows(self):
         layer, _, table = self.pair(Embedding, torch.nn.Embedding)
         before = table.get()

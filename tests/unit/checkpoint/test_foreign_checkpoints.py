@@ -1,7 +1,6 @@
 """Files and folders that anyone may have made: large promises in small files, links, metadata."""
 
 import json
-import os
 import resource
 import shutil
 
@@ -64,23 +63,6 @@ class TestLargeTables(FolderTestCase):
 
 
 class TestLinks(FolderTestCase):
-    @needs("safetensors")
-    def test_export_writes_through_no_link(self):
-        with mv.session():
-            kept = mv.ArrayTableHandler(2, name="w")
-            mv.save(self.folder / "saved")
-            del kept
-        precious = self.folder / "thesis"
-        precious.write_text("three years of work")
-        folder = self.folder / "out"
-        folder.mkdir()
-        for name in ("model", ".model.part"):
-            (folder / name).symlink_to(precious)
-        checkpoints.export_safetensors(self.folder / "saved", folder / "model")
-        self.assertEqual(precious.read_text(), "three years of work")
-        self.assertFalse((folder / "model").is_symlink())
-        self.assertEqual(sorted(os.listdir(folder)), [".model.part", "model"])
-
     def test_foreign_files_in_old_checkpoints_stay_and_saves_continue(self):
         with mv.session():
             kept = mv.ArrayTableHandler(2, name="w")

@@ -39,7 +39,3 @@ class TestExplain(unittest.TestCase):
         code, printed, failures = explain("Mismatch")
         self.assertEqual((code, printed), (2, ""))
         self.assertIn("did you mean MismatchError?", failures)
-
-
-if __name__ == "__main__":
-    unittest.main()

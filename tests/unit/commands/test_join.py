@@ -93,7 +93,3 @@ class TestJoin(unittest.TestCase):
             self.assertEqual(main(["join", "no such job", __file__]), 1)
         self.assertIn("/nowhere/train.py: no such file", err.getvalue())
         self.assertIn("there is no job no such job of this user", err.getvalue())
-
-
-if __name__ == "__main__":
-    unittest.main()

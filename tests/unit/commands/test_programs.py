@@ -65,7 +65,3 @@ class TestPrograms(unittest.TestCase):
         self.assertEqual(command[0], sys.executable)
         self.assertEqual(command[2:], ["--quick", "--json", "file.json", "--ranks", "1", "2"])
         subprocess.run([*command, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=100)
-
-
-if __name__ == "__main__":
-    unittest.main()

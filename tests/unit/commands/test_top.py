@@ -37,7 +37,3 @@ class TestDescriptions(unittest.TestCase):
 
     def test_labels_of_metrics_are_escaped(self):
         self.assertEqual(_prometheus.label('a "b"\\\nc'), 'a \\"b\\"\\\\\\nc')
-
-
-if __name__ == "__main__":
-    unittest.main()

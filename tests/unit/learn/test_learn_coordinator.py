@@ -139,7 +139,3 @@ class TestEpochs(unittest.TestCase):
         for seed in range(60):
             with self.subTest(seed=seed):
                 self.trial(seed)
-
-
-if __name__ == "__main__":
-    unittest.main()

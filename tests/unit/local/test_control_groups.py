@@ -1,5 +1,3 @@
-import unittest
-
 from folders import FolderTestCase
 
 from multiverso._local.control_groups import cpu_quota, memory_limit
@@ -41,7 +39,3 @@ class TestLimits(FolderTestCase):
         self.write("memory/c/memory.limit_in_bytes", "8192")
         cases = {"0::/job/step": 1 << 30, "0::/": None, "5:memory:/": None, "5:memory:/c": 8192}
         self.check(memory_limit, cases | {"4:cpu:/c": None, "5:memory:/c\n0::/job": 8192})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -309,7 +309,3 @@ class TestVariables(unittest.TestCase):
             variables = ranks.environment({"MULTIVERSO_RANK": "0"})
         self.assertFalse(inherited.keys() & variables.keys())
         self.assertEqual(variables["MULTIVERSO_LOG"], "off")
-
-
-if __name__ == "__main__":
-    unittest.main()

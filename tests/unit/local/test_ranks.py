@@ -129,7 +129,3 @@ class TestFirstCause(unittest.TestCase):
         self.assertEqual(first_cause(failures).rank, 4)
         self.assertEqual([cause_of(each, failures).rank for each in failures[:4]], [3, 3, 3, 4])
         self.assertIn(cause_of(failures[4], failures).rank, (5, 6))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -57,7 +57,3 @@ class TestSharedFiles(unittest.TestCase):
         files.look()
         files.remove()
         self.assertTrue(path.exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -129,7 +129,3 @@ is_waiting.wait()
 print("end")
 """
         self.assertEqual(run_program(program), (0, "end\n", ""))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -48,7 +48,3 @@ class TestOwnEnviron(unittest.TestCase):
     def test_setting_without_a_launcher_is_inherited(self):
         found = [None, None, None, "1 to 2 ranks"]
         self.assertEqual(self.found_by(MULTIVERSO_ELASTIC="1:2"), [found, found])
-
-
-if __name__ == "__main__":
-    unittest.main()

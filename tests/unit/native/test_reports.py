@@ -92,7 +92,3 @@ class TestReports(unittest.TestCase):
                     timeout=60,
                     check=True,
                 )
-
-
-if __name__ == "__main__":
-    unittest.main()

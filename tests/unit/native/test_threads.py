@@ -50,7 +50,3 @@ class TestThreads(unittest.TestCase):
             thread.join()
         self.assertTrue(end.wait(0))
         self.assertIs(end.error, error)
-
-
-if __name__ == "__main__":
-    unittest.main()

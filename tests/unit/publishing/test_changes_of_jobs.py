@@ -3,27 +3,20 @@
 import os
 import shutil
 import signal
-import tempfile
 import threading
 import time
-import unittest
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import sessions
+from publications import FolderTestCase
 
 import multiverso as mv
 from multiverso.errors import PublicationError, StateError
 from multiverso.publishing import _folder, _tables, _writer
 
 
-class JobTestCase(sessions.SessionCleanupTestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name, "published")
-
+class JobTestCase(FolderTestCase):
     def follow(self):
         """Follow the folder, until the end of the test."""
         view = mv.follow(self.folder, timeout=60)
@@ -216,7 +209,3 @@ class TestInterrupts(JobTestCase):
                     np.testing.assert_array_equal(rows, np.full((50, 2), view.step))
                 self.assertEqual(view.wait(step, timeout=60), step)
         self.assertGreater(interrupts, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """Damaged, missing and hostile files of publications are named errors."""
 
 import random
-import unittest
 
 import numpy as np
 from publications import FolderTestCase, live_cut
@@ -153,7 +152,3 @@ def _copied(metadata):
         **metadata,
         "tables": [dict(record) for record in metadata["tables"]],
     }
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,9 +2,6 @@
 
 import contextlib
 import random
-import subprocess
-import sys
-import unittest
 from unittest import mock
 
 import numpy as np
@@ -285,21 +282,6 @@ class TestFolders(FolderTestCase):
             del table
         self.assertEqual([int(name[:8]) for name in self.files()], [5, 6, 7, 8, 9])
 
-    def test_second_job_is_refused(self):
-        with mv.session(name="followed"):
-            table = mv.ArrayTable(3, name="w")
-            mv.publish(1, to=self.folder)
-            script = (
-                "import sys, multiverso as mv\n"
-                "with mv.session(name='other'):\n"
-                "    mv.ArrayTable(3)\n"
-                "    mv.publish(1, to=sys.argv[1])\n"
-            )
-            command = [sys.executable, "-c", script, str(self.folder)]
-            result = subprocess.run(command, timeout=60, capture_output=True, text=True)
-            self.assertIn("another job publishes to this folder", result.stderr)
-            del table
-
 
 class TestTables(FolderTestCase):
     def follow_one(self, make, change):
@@ -351,7 +333,3 @@ class TestTables(FolderTestCase):
         self.assertEqual(ids.tolist(), [12_345_678])
         np.testing.assert_array_equal(rows, [[4, 4]])
         np.testing.assert_array_equal(view.tables["m"].get([0]), [[3, 3]])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import sessions
+from folders import FolderTestCase
 from requirements import needs
 from strangers import HOSTILE, SPARSE_BYTES, tree
 
@@ -89,27 +90,19 @@ def one_table():
         yield mv.ArrayTable(1000, np.arange(1000), name="w")
 
 
-class StrangersTestCase(sessions.SessionCleanupTestCase):
-    def setUp(self):
-        super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.top = Path(folder.name)
-
-
-class TestReaders(StrangersTestCase):
+class TestReaders(FolderTestCase, sessions.SessionCleanupTestCase):
     """Each file of each kind is replaced by each hostile thing."""
 
     def setUp(self):
         super().setUp()
         with one_table() as table:
-            mv.publish(1, to=self.top / "published")
-            mv.save(self.top / "saved")
+            mv.publish(1, to=self.folder / "published")
+            mv.save(self.folder / "saved")
             del table
         tensors = {"w": _format.Tensor("F32", np.arange(1000, dtype=np.float32))}
-        (self.top / "file").mkdir()
+        (self.folder / "file").mkdir()
         content = b"".join(map(bytes, _format.encode({}, tensors)))
-        (self.top / "file" / "w.safetensors").write_bytes(content)
+        (self.folder / "file" / "w.safetensors").write_bytes(content)
 
     def check_refusals(self, read, folder):
         names = [path for path in folder.rglob("*") if path.suffix not in ("", ".lock")]
@@ -131,25 +124,25 @@ class TestReaders(StrangersTestCase):
                 self.assertIn(str(folder), str(caught.exception))
 
     def test_publications(self):
-        np.testing.assert_array_equal(follow(self.top / "published"), np.arange(1000))
-        self.check_refusals(follow, self.top / "published")
+        np.testing.assert_array_equal(follow(self.folder / "published"), np.arange(1000))
+        self.check_refusals(follow, self.folder / "published")
 
     def test_checkpoints(self):
-        np.testing.assert_array_equal(load(self.top / "saved"), np.arange(1000))
-        self.check_refusals(load, self.top / "saved")
+        np.testing.assert_array_equal(load(self.folder / "saved"), np.arange(1000))
+        self.check_refusals(load, self.folder / "saved")
 
     def test_safetensors(self):
-        self.check_refusals(import_file, self.top / "file")
+        self.check_refusals(import_file, self.folder / "file")
 
     def test_what_fits_the_file_and_not_the_memory_is_a_memory_error(self):
         count = (SPARSE_BYTES - 4096) // 4
         entries = {"w": ("F32", [count], 0, 4 * count), "checksum": ("U32", [1], 4 * count, None)}
         header = _header(entries, 4 * count + 4)
-        path = self.top / "file" / "w.safetensors"
+        path = self.folder / "file" / "w.safetensors"
         path.write_bytes(header)
         os.truncate(path, len(header) + 4 * count + 4)
         with self.assertRaisesRegex(MemoryError, r"w\.safetensors: cannot hold 8.0 TiB"):
-            import_file(self.top / "file")
+            import_file(self.folder / "file")
         with (
             files.open_file(path) as file,
             self.assertRaisesRegex(MemoryError, "cannot hold 8.0 TiB"),
@@ -164,7 +157,7 @@ class TestReaders(StrangersTestCase):
             if size > 4000:  # the values
                 raise MemoryError(f"{file.name}: cannot hold {size}")
 
-        folder = self.top / "published"
+        folder = self.folder / "published"
         with mv.follow(folder) as view, one_table() as table:
             table.add(np.ones(1000))
             mv.publish(2, to=folder)
@@ -193,7 +186,7 @@ class TestReaders(StrangersTestCase):
             "of an unhashable dtype": {"w": (["F32"], [2], 0, 8)},
             "of a real size": {"w": ("F32", [2.0], 0, 8)},
         }
-        path = self.top / "file" / "w.safetensors"
+        path = self.folder / "file" / "w.safetensors"
         contents = {name: _header(entries, 8) + bytes(8) for name, entries in hostile.items()}
         text = _header(good, 8)[8:]
         for name, changed in {
@@ -207,21 +200,21 @@ class TestReaders(StrangersTestCase):
         for length in (2**63, 2**64 - 1, 2**40, len(text) + 17):
             contents[f"of {length} bytes"] = tensor_files.LENGTH.pack(length) + text + bytes(8)
         path.write_bytes(_header(good, 8) + bytes(8))
-        import_file(self.top / "file")
+        import_file(self.folder / "file")
         for name, content in contents.items():
             path.write_bytes(content)
             with self.subTest(name), self.assertRaisesRegex(ValueError, r"w\.safetensors"):
-                import_file(self.top / "file")
+                import_file(self.folder / "file")
 
     @needs("fsspec")
     def test_files_of_a_store_are_refused_by_their_sizes(self):
         import fsspec
 
-        shutil.copytree(self.top / "published", self.top / "store")
-        folder = _folder.RemoteFolder(f"local://{self.top / 'store'}")
+        shutil.copytree(self.folder / "published", self.folder / "store")
+        folder = _folder.RemoteFolder(f"local://{self.folder / 'store'}")
         np.testing.assert_array_equal(follow(folder.name), np.arange(1000))
         info = fsspec.implementations.local.LocalFileSystem.info
-        for path in (self.top / "store").glob("*.*s*n*"):
+        for path in (self.folder / "store").glob("*.*s*n*"):
             for size in (None, 2, SPARSE_BYTES):
 
                 def lie(store, at, *, path=path, size=size, **options):
@@ -236,17 +229,17 @@ class TestReaders(StrangersTestCase):
                     follow(folder.name)
 
     def test_files_that_change_while_they_are_read_are_refused(self):
-        (name,) = (path.name for path in (self.top / "published").glob("*.safetensors"))
+        (name,) = (path.name for path in (self.folder / "published").glob("*.safetensors"))
         for size in (0, 8, 100, 1 << 20):
-            folder = self.top / f"copy-{size}"
-            shutil.copytree(self.top / "published", folder)
+            folder = self.folder / f"copy-{size}"
+            shutil.copytree(self.folder / "published", folder)
             opened = files.open_file(folder / name)
             os.truncate(folder / name, size)
             with self.subTest(size), opened, self.assertRaises((OSError, *tensor_files.BAD)):
                 _format.decode(opened, {"version": 2 if size > 100 else 1})
 
 
-class TestWriters(StrangersTestCase):
+class TestWriters(FolderTestCase, sessions.SessionCleanupTestCase):
     """Whatever lies in the place of a file, nothing outside of the folder changes."""
 
     def run_writer(self, write, folder):
@@ -257,14 +250,14 @@ class TestWriters(StrangersTestCase):
         """Return the names that a writer uses, as far as they can be foreseen."""
         seen = []
         for _ in range(2):
-            folder = Path(tempfile.mkdtemp(dir=self.top), "shared")
+            folder = Path(tempfile.mkdtemp(dir=self.folder), "shared")
             folder.mkdir()
             self.run_writer(write, folder)
             seen.append({str(path.relative_to(folder)) for path in folder.rglob("*")})
         return sorted(seen[0] & seen[1])
 
     def test_nothing_outside_is_touched(self):
-        outside = self.top / "outside"
+        outside = self.folder / "outside"
         (outside / "folder").mkdir(parents=True)
         (outside / "folder" / "rows").write_text("precious")
         (outside / "precious").write_text("precious")
@@ -274,7 +267,7 @@ class TestWriters(StrangersTestCase):
             names = self.names_of(write)
             self.assertTrue(names)
             for name, (what, plant) in itertools.product(names, PLANTED.items()):
-                folder = Path(tempfile.mkdtemp(dir=self.top), "shared")
+                folder = Path(tempfile.mkdtemp(dir=self.folder), "shared")
                 (folder / name).parent.mkdir(parents=True)
                 plant(folder / name, outside)
                 before = tree(outside)
@@ -294,7 +287,7 @@ class TestWriters(StrangersTestCase):
                             self.run_writer(write, folder)
 
     def test_publisher_that_fails_at_its_start_releases_the_folder(self):
-        folder = self.top / "shared"
+        folder = self.folder / "shared"
         folder.mkdir()
 
         def no_thread(function, arguments):
@@ -315,7 +308,7 @@ class TestWriters(StrangersTestCase):
         np.testing.assert_array_equal(follow(folder), np.arange(1000))
 
     def test_names_that_begin_or_end_alike_stay(self):
-        folder = self.top / "shared"
+        folder = self.folder / "shared"
         folder.mkdir()
         stay = [
             *(".notes.part", ".latest.json.part", ".latest.json.123.part", "1.safetensors"),
@@ -335,7 +328,7 @@ class TestWriters(StrangersTestCase):
         self.assertEqual(follow(folder)[0], 6)
 
     def test_full_disk_is_a_named_error_until_there_is_room(self):
-        folder = self.top / "shared"
+        folder = self.folder / "shared"
         unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
         errors = []
         with one_table() as table:
@@ -375,7 +368,7 @@ class TestWriters(StrangersTestCase):
             names.add(os.path.basename(path))
             return opened(path, *arguments, **options)
 
-        folder = _folder.LocalFolder(str(self.top / "shared"))
+        folder = _folder.LocalFolder(str(self.folder / "shared"))
         with unittest.mock.patch("builtins.open", spy):
             for _ in range(3):
                 folder.write("latest.json", [b"x"])
@@ -391,7 +384,3 @@ def _header(entries, end):
     }
     text = json.dumps({**listed, "__metadata__": {_format.METADATA: '{"format": 1}'}}).encode()
     return tensor_files.LENGTH.pack(len(text)) + text
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -29,8 +29,6 @@ class TestElasticSession(SessionCleanupTestCase):
         with mock.patch.dict(os.environ, {"MULTIVERSO_ELASTIC": "1:3"}), mv.session() as session:
             self.assertTrue(session.options.elastic)
             self.assertEqual(session.options.max_workers, 3)
-        with mock.patch.dict(os.environ, {"MULTIVERSO_ELASTIC": "3"}):
-            self.assertRaisesRegex(mv.errors.LauncherError, "expected MIN:MAX", mv.init)
 
     def test_missing_session_cannot_be_joined(self):
         for target, text in (

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import unittest
 from pathlib import Path
 
 from folders import FolderTestCase
@@ -169,7 +168,3 @@ class TestPlaces(FolderTestCase):
         with mv.session(on_term="leave", checkpoints="saved") as session:
             os.chdir("/")
             self.assertEqual(session.options.checkpoints, str(self.folder / "saved"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -13,6 +13,7 @@ run this program in the environment of its framework as well.
 import ast
 import contextlib
 import difflib
+import importlib
 import io
 import itertools
 import os
@@ -24,13 +25,14 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from requirements import is_installed
+from requirements import THEANOS, is_installed
 
 import multiverso as mv
 from multiverso import _commands
 from multiverso.sync import ParamSync
 
 FILE = Path(__file__).resolve().parents[2] / "golden" / "messages.txt"
+COMMON = str(Path(__file__).resolve().parents[3] / "examples" / "common")
 TITLE = re.compile(r"^=== (?P<name>.+?)(?: \(needs (?P<modules>.+)\))?$")
 ADVICE = re.compile(r"\nWhat to do: multiverso explain \w+$")
 INDENT = "    "
@@ -60,9 +62,11 @@ def sections():
 
 
 def modules_of(title):
-    """Return the modules that a section needs."""
+    """Return the modules that a section needs; "theano" stands for any of its successors, too."""
     modules = TITLE.match(title)["modules"]
-    return modules.split(", ") if modules else []
+    return (
+        [THEANOS if name == "theano" else name for name in modules.split(", ")] if modules else []
+    )
 
 
 def statements(text):
@@ -97,8 +101,16 @@ def command(*arguments, main=_commands.main):
         raise CommandError(f"exit code {code}: {errors.getvalue().splitlines()[-1]}")
 
 
+def backend(name):
+    """Import Theano or Lasagne as the examples do, without their variables of the environment."""
+    flags = {"THEANO_FLAGS": "mode=FAST_COMPILE,linker=py,cxx="}
+    with mock.patch.dict(os.environ, flags), mock.patch.object(sys, "path", [*sys.path, COMMON]):
+        return importlib.import_module(name)
+
+
 #: What sections can use without an import, besides `folder`, an empty one.
-NAMES = {"command": command, "mv": mv, "np": np, "ParamSync": ParamSync, "Path": Path}
+NAMES = {"backend": backend, "command": command, "mv": mv, "np": np, "ParamSync": ParamSync}
+NAMES |= {"Path": Path}
 
 
 def text_of(error, folder, **value):

@@ -1,9 +1,8 @@
 """The base class of tests that publish to a folder."""
 
 import os
-import tempfile
-from pathlib import Path
 
+import folders
 import sessions
 
 import multiverso as mv
@@ -15,12 +14,10 @@ def live_cut(names=None):
         return view.cut(names)
 
 
-class FolderTestCase(sessions.SessionCleanupTestCase):
+class FolderTestCase(folders.FolderTestCase, sessions.SessionCleanupTestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name, "published")
+        self.folder = self.folder / "published"
 
     def files(self):
         """Return the names of the publications' files."""

@@ -6,10 +6,10 @@ import random
 import shutil
 import tempfile
 import unittest
-from pathlib import Path
 
 import failpoints
 import numpy as np
+from folders import FolderTestCase
 from programs import run_command, run_program
 
 import multiverso as mv
@@ -17,11 +17,7 @@ import multiverso as mv
 ROWS, COLUMNS = 3000, 40
 
 
-class BackingTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-
+class BackingTest(FolderTestCase):
     def matrix(self, *, name="rows", **options):
         options.setdefault("init_value", mv.initializers.RandomUniform(-1, 1))
         return mv.MatrixTable(ROWS, COLUMNS, backing=self.folder / name, **options)

@@ -1,7 +1,5 @@
 """Parts and single elements of tables on one rank: indices, errors, and all updaters."""
 
-import unittest
-
 import numpy as np
 from sessions import SessionCleanupTestCase
 
@@ -72,7 +70,3 @@ class TestParts(SessionCleanupTestCase):
             table.fetch_add((8, 0))
             table.compare_swap((9, 0), 0, 4)
             np.testing.assert_array_equal(future.result(), table.get())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -250,7 +250,3 @@ class TestPinned(SessionCleanupTestCase):
 
 class TestPinnedInSyncMode(TestPinned):
     options = {"sync": True}
-
-
-if __name__ == "__main__":
-    unittest.main()

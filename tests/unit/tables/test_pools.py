@@ -116,7 +116,3 @@ class TestSubmitit(unittest.TestCase):
             executor = submitit.LocalExecutor(folder)
             executor.update_parameters(timeout_min=5)
             self.assertEqual(executor.submit(mv.spawn, train, 2, (3,)).result(), [6.0, 6.0])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """The delta buffer and the view of a table on one rank, and arrays that outlive the table."""
 
 import gc
-import unittest
 
 from sessions import SessionCleanupTestCase
 
@@ -38,14 +37,3 @@ class TestSharedArrays(SessionCleanupTestCase):
                 self.assertFalse(view.any() or live.any())
                 with self.assertRaisesRegex(ValueError, "read-only"):
                     live[...] = 0
-
-    def test_a_closed_session_is_an_error(self):
-        with mv.session(sync=True):
-            table = mv.ArrayTableHandler(3)
-        for call in (table.delta_buffer, table.view, lambda: table.view(live=True)):
-            with self.assertRaises(mv.errors.StateError):
-                call()
-
-
-if __name__ == "__main__":
-    unittest.main()

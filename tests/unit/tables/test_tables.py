@@ -80,14 +80,6 @@ class TestValues(SessionTestCase):
         self.assertIs(table.get(memory, out=memory[:, np.newaxis]).base, memory)
         self.assertEqual(memory.tolist(), [10, 30, 20])
 
-    def test_add_accepts_sync(self):
-        table, matrix = mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)
-        table.add([1], sync=True)
-        table.add([1], True)
-        matrix.add([[1]], sync=True)
-        matrix.add([[1]], [0], True)
-        self.assertEqual((table.get().tolist(), matrix.get().tolist()), ([2], [[2]]))
-
     def test_accepts_positional_arguments(self):
         table, matrix = mv.ArrayTableHandler(2, 3), mv.MatrixTableHandler(2, 1, 3)
         out = np.empty(2, np.float32)

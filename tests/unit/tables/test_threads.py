@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -90,7 +89,3 @@ class TestThreads(SessionTestCase):
                 self.assertEqual(table.get().tolist(), [index + 1, call + 1, 1])
 
         self.run_threads(work)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -136,44 +136,6 @@ class TestOptions(SessionTestCase):
                     table.set_option(**(other | {option: value}))
                 self.assertEqual(table.options, before)
 
-    def test_misspelled_names_are_corrected(self):
-        for options, meant in (
-            ({"updater": "sdg"}, "sgd"),
-            ({"updater": "AdamW"}, "adamw"),
-            ({"updater": "sgd", "lr": 0.1}, "learning_rate"),
-            ({"updater": "adam", "learning_rat": 0.1}, "learning_rate"),
-            ({"updater": "rmsprop", "alpha": 0.9}, "rho"),
-            ({"updater": "adam", "eps": 1e-8}, "epsilon"),
-            ({"dtyp": "float32"}, "dtype"),
-        ):
-            message = f"; did you mean '{meant}'\\?$"
-            with self.subTest(options), self.assertRaisesRegex((TypeError, ValueError), message):
-                mv.ArrayTableHandler(3, **options)
-        with self.assertRaisesRegex(ValueError, "received 'newton'$"):
-            mv.ArrayTableHandler(3, updater="newton")
-
-    def test_rejects_options_of_another_updater(self):
-        with self.assertRaisesRegex(TypeError, "'add' has no options, received learning_rate"):
-            mv.ArrayTableHandler(1, learning_rate=0.1)
-        with self.assertRaisesRegex(TypeError, "'adam' has learning_rate, beta_1, .*momentum=0.9"):
-            mv.ArrayTableHandler(1, updater="adam", momentum=0.9)
-        message = "decay: updater 'sgd' has learning_rate, weight_decay, clipnorm, clipvalue, rec"
-        with self.assertRaisesRegex(TypeError, message):
-            mv.MatrixTableHandler(1, 1, updater="sgd", decay=0.9)
-
-    def test_options_that_exist_in_other_libraries_only_are_explained(self):
-        for option, instead in (
-            ({"lr_decay": 0.1}, r"change the rate with table.set_option\(learning_rate=...\)$"),
-            ({"decay": 0.1}, r"table.set_option\(learning_rate=...\)$"),
-            ({"amsgrad": True}, "write updater='amsgrad'$"),
-            ({"nesterov": True}, "write updater='nesterov'$"),
-            ({"alpha": 0.9}, "received alpha=0.9; 'rho' is an option of 'rmsprop', 'adadelta'"),
-            ({"dampening": 0.9}, "received dampening=0.9$"),
-        ):
-            for name in ("adagrad", "adam"):
-                with self.subTest(option), self.assertRaisesRegex(TypeError, instead):
-                    mv.ArrayTableHandler(3, updater=name, **option)
-
     def test_arrays_without_dimensions_are_numbers(self):
         for rate, count in ((np.array(0.25), np.array(3)), (np.float16(0.25), np.uint8(3))):
             table = mv.ArrayTableHandler(count, updater="sgd", learning_rate=rate)
@@ -191,15 +153,6 @@ class TestOptions(SessionTestCase):
         rows = mv.MatrixTableHandler(4, np.array(2), initial).get()
         same = mv.initializers.RandomUniform(0.5, 1.0, seed=7)
         assert_same_bits(rows, mv.MatrixTableHandler(4, 2, same).get())
-
-    def test_names_of_2016_are_rejected_with_the_new_name(self):
-        for name, other in (("default", "add"), ("momentum_sgd", "momentum")):
-            with self.assertRaisesRegex(
-                ValueError, f"'dcasgd'.*received '{name}'; write '{other}'$"
-            ):
-                mv.ArrayTableHandler(1, updater=name)
-        with self.assertRaisesRegex(ValueError, "received 'none'$"):
-            mv.ArrayTableHandler(1, updater="none")
 
 
 class TestDuplicateRows(SessionTestCase):

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 
+import ml_dtypes  # noqa: F401 (it gives NumPy bfloat16)
 import numpy as np
 from adapters.base import ManagedModel
 
@@ -10,7 +11,7 @@ from multiverso.sync import ParamSync
 
 
 class Model(ManagedModel):
-    DTYPES = ("float32", "float64", "float16", "mixed")
+    DTYPES = ("float32", "float64", "float16", "bfloat16", "mixed")
 
     def __init__(self, shapes, dtype, value):
         dtypes = itertools.cycle(self.DTYPES[:3] if dtype == "mixed" else (dtype,))

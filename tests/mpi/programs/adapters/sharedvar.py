@@ -1,20 +1,13 @@
 """Shared variables of PyTensor, Theano or Aesara that have a table each, for adapter_suite.py."""
 
-import pickle
-import sys
-from pathlib import Path
-
+import adapters.theano
 import numpy as np
-from adapters.base import ManagedModel
+from adapters.theano import T, theano
 
-sys.path.append(str(Path(__file__).parents[4] / "examples" / "common"))
-from theano_backend import T, theano  # noqa: E402
-
-from multiverso.theano_ext import sharedvar  # noqa: E402
+from multiverso.theano_ext import sharedvar
 
 
-class Model(ManagedModel):
-    DTYPES = ("float32", "float64", "float16")
+class Model(adapters.theano.Model):
     OPTIONS = ()
     WRONG = ({"average": 1}, {"no_such_argument_of_the_framework": 1})
     IS_ONE = False
@@ -35,25 +28,11 @@ class Model(ManagedModel):
     def tables(self):
         return [table for variable in self.variables for table in variable._mv_link._sync.tables]
 
-    def values(self):
-        return values_of(self.variables)
-
-    def add(self, delta):
-        for variable in self.variables:
-            variable.set_value((variable.get_value() + delta).astype(variable.dtype))
-
     def sync(self):
         sharedvar.sync_all_mv_shared_vars()
 
     def wait(self):
         """Do nothing: no sync is in the background."""
-
-    def saved_and_loaded(self, folder):
-        return values_of(pickle.loads(pickle.dumps(self.variables)))  # safe: its own bytes
-
-
-def values_of(variables):
-    return np.concatenate([np.ravel(variable.get_value()) for variable in variables])
 
 
 def descend(inputs, steps, rate, average):
