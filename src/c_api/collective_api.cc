@@ -66,7 +66,7 @@ Status Move(MV_Session session, const MV_CollectiveCall& call, CollectiveKind ki
   MV_RETURN_IF_NOT_OK(CheckTypeAndOp(name, call.dtype, combines ? call.op : MV_OP_SUM));
   Transfer::Call wanted;
   wanted.kind = kind;
-  wanted.op = static_cast<ReduceOp>(combines ? call.op : MV_OP_SUM);
+  wanted.op = static_cast<ReduceOp>(call.op);
   wanted.dtype = static_cast<DType>(call.dtype);
   wanted.root = is_broadcast ? call.root : 0;
   if (wanted.root < 0 || wanted.root >= workers) {

@@ -195,6 +195,7 @@ Status Transfer::CheckCalls() {
     std::string text = StrCat(call.is_even != 0 ? "" : "up to ", call.count, " ",
                               NameOf(static_cast<DType>(call.dtype)));
     if (is_reduction()) text += StrCat(", op ", NameOf(static_cast<ReduceOp>(call.op)));
+    if (!is_reduction() && call.op != 0) text += StrCat(" of type ", call.op);
     if (call_.kind == CollectiveKind::kBroadcast) text += StrCat(" of worker ", call.root);
     return text;
   };

@@ -32,7 +32,7 @@ class Transfer {
   // The arguments of a call. Workers are numbered from 0.
   struct Call {
     CollectiveKind kind;
-    ReduceOp op;  // of a reduce-scatter
+    ReduceOp op;  // of a reduce-scatter, else a number that is equal for all workers
     DType dtype;
     int root;  // the worker whose array is broadcast
     // What this worker sends: to each worker, or one part to all. It may share memory with what the

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import zlib
 from collections.abc import Sequence
 from ctypes import addressof, byref, c_int32, c_int64, c_void_p, sizeof
 from datetime import timedelta
@@ -39,12 +41,18 @@ OPS: Final = {
     ReduceOp.BXOR: capi.MV_OP_XOR,
 }
 
-#: Calls that only copy take tensors of any type as bytes.
+#: Calls that only copy take tensors of other types as bytes.
 _BYTES: Final = capi.MV_UINT8
 
 _STRUCT_SIZE: Final = sizeof(capi.MV_CollectiveCall)
 _run: Final = undeclared("MV_SessionRun")
 _aggregate: Final = undeclared("MV_SessionAggregate")
+
+
+@functools.cache
+def _number_of(dtype: torch.dtype) -> int:
+    """Return a number for a type, which all ranks must pass, as they pass the library's types."""
+    return zlib.crc32(str(dtype).encode()) >> 1
 
 
 class Span(NamedTuple):
@@ -106,10 +114,12 @@ class Call:
         op: int | None = None,
         root: int = 0,
     ) -> None:
-        # The number of bytes of elements that the call copies without knowing their type.
-        factor = 1 if op is not None else dtype.itemsize
-        code = DTYPES[dtype] if op is not None else _BYTES
-        raw = capi.MV_CollectiveCall(_STRUCT_SIZE, kind, op or 0, code, root)
+        # Elements of a type that the library does not know are copied as bytes.
+        code = DTYPES.get(dtype, _BYTES)
+        factor = 1 if dtype in DTYPES else dtype.itemsize
+        if op is None:
+            op = 0 if dtype in DTYPES else _number_of(dtype)
+        raw = capi.MV_CollectiveCall(_STRUCT_SIZE, kind, op, code, root)
         self._arrays = []
         for name, parts in (("sent", sent), ("received", received)):
             if not parts:

@@ -18,7 +18,7 @@ from multiverso.torch_ext.distributed._arguments import is_sync, only, only_list
 from multiverso.torch_ext.distributed._calls import SharedMemory
 from multiverso.torch_ext.distributed._queue import CallQueue
 from multiverso.torch_ext.distributed._threads import OrderedThread
-from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Work
+from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Received, Work, untraced
 
 # The keys are the operations' numbers, because PyTorch takes long to hash an operation.
 _OP_ARGUMENTS: Final = {int(op): c_int32(code) for op, code in _calls.OPS.items()}
@@ -28,6 +28,7 @@ _DTYPE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in _calls.DTYPES
 _open: Final[weakref.WeakSet[SharedMemory]] = weakref.WeakSet()
 
 
+@untraced
 class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorch has no types.
     """A group of ranks that share memory.
 
@@ -86,7 +87,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         if not _calls.can_use(tensor):
             return self._gloo.allreduce([tensor], options(distributed.AllreduceOptions, opts))
         op = op_of(opts)
-        if is_sync(opts) and tensor.is_contiguous():
+        if is_sync(opts) and plans.is_dense(tensor):
             # Each look at an operation of PyTorch takes as long as half a sum of a small tensor.
             code, dtype = _OP_ARGUMENTS.get(int(op)), _DTYPE_ARGUMENTS.get(tensor.dtype)
             if code is not None and dtype is not None and _is_simple(code, tensor):
@@ -99,6 +100,12 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         """Combine several tensors over the ranks, in place."""
         op, ranks = op_of(opts), self.size()
         return self._make([plans.reduction(t, ranks, op) for t in tensors], tensors, opts)
+
+    def reduce(self, tensors: Any, opts: Any = None) -> Any:
+        """Combine a tensor over the ranks, on one of them."""
+        tensor, root = only(tensors), getattr(opts, "rootRank", 0)
+        made = plans.reduction_to_one(tensor, root, self.rank(), self.size(), op_of(opts))
+        return self._make([made], [tensor], opts)
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         """Copy a tensor of one rank to the others."""
@@ -117,6 +124,22 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
             )
         self._require_ranks("output", output)
         return self._make([plans.gather(output, tensor)], output, opts)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Copy the tensors of all ranks to a list on one of them."""
+        tensor, output = only(inputs), only_list(outputs) if outputs else []
+        if output:
+            self._require_ranks("output", output)
+        made = plans.to_one(output, tensor, getattr(opts, "rootRank", 0), self.size())
+        return self._make([made], output, opts)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Copy a tensor of a list that one rank has to each rank."""
+        output, parts = only(outputs), only_list(inputs) if inputs else []
+        if parts:
+            self._require_ranks("input", parts)
+        made = plans.from_one(output, parts, getattr(opts, "rootRank", 0), self.size())
+        return self._make([made], [output], opts)
 
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
@@ -188,6 +211,22 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         """Wait for all ranks."""
         return self._make([plans.barrier()], [], opts)
 
+    # ---- Between two ranks, through gloo
+
+    def send(self, tensors: Any, rank: int, tag: int = 0) -> Any:
+        """Send a tensor to a rank."""
+        return self._gloo.send([plans.dense(only(tensors))], rank, tag)
+
+    def recv(self, tensors: Any, rank: int, tag: int = 0) -> Any:
+        """Receive a tensor from a rank."""
+        whole, finish = plans.writable(only(tensors))
+        return Received.when_copied(self._gloo.recv([whole], rank, tag), finish)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        """Receive a tensor from any rank."""
+        whole, finish = plans.writable(only(tensors))
+        return Received.when_copied(self._gloo.recv_anysource([whole], tag), finish)
+
     # ---- How a call is made
 
     def _make(self, made: list[plans.Plan], result: Sequence[Tensor], opts: Any) -> Work:
@@ -201,9 +240,11 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
     def _run(self, made: list[plans.Plan]) -> None:
         for plan in made:
             self._memory.run(plan.call)
-        for plan in made:
-            for step in plan.finish:
-                step()
+        # The caller may be in no_grad or inference_mode, which are modes of its thread.
+        with torch.inference_mode():
+            for plan in made:
+                for step in plan.finish:
+                    step()
 
     def _ended(self, result: Sequence[Tensor]) -> Work:
         return Work(list(result), self._queue, self._errors)

@@ -1,6 +1,7 @@
 """Translates calls on tensors to calls of the library.
 
-A tensor that is not contiguous takes part as a contiguous copy, which is copied back at the end.
+A tensor that is not contiguous, or is a view whose memory has the opposite sign, takes part as a
+contiguous copy, which is copied back at the end.
 """
 
 from __future__ import annotations
@@ -25,17 +26,35 @@ class Plan(NamedTuple):
     finish: list[Callable[[], object]]
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the memory of a tensor has its elements, one after the other."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, or a copy whose memory has its elements, one after the other."""
+    return tensor if is_dense(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
+
+
 def reduction(tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
     """Combine a tensor over the ranks, in place."""
-    whole, finish = _writable(tensor, keeps=True)
+    tensor = _real(tensor, op)
+    whole, finish = writable(tensor, keeps=True)
     code = _code(op, whole, ranks, finish)
     call = Call(capi.MV_CALL_AGGREGATE, tensor.dtype, [], [span(whole)], code)
     return Plan(call, [whole], finish)
 
 
+def reduction_to_one(tensor: torch.Tensor, root: int, rank: int, ranks: int, op: Any) -> Plan:
+    """Combine a tensor over the ranks, in place on rank `root`, and leave those of the others."""
+    parts = [tensor.new_empty(0)] * ranks
+    output, parts[root] = tensor if rank == root else parts[0], tensor
+    return scatter(output, parts, op)
+
+
 def broadcast(tensor: torch.Tensor, root: int) -> Plan:
     """Copy a tensor of rank `root` to the others."""
-    whole, finish = _writable(tensor, keeps=True)
+    whole, finish = writable(tensor, keeps=True)
     call = Call(capi.MV_CALL_BROADCAST, tensor.dtype, [], [span(whole)], root=root)
     return Plan(call, [whole], finish)
 
@@ -43,7 +62,7 @@ def broadcast(tensor: torch.Tensor, root: int) -> Plan:
 def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
     """Copy the tensors of all ranks to `outputs`."""
     _require_dtype(tensor, outputs)
-    source = tensor.contiguous()
+    source = dense(tensor)
     wholes, finish = _writables(outputs)
     call = Call(
         capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], [span(whole) for whole in wholes]
@@ -55,8 +74,8 @@ def gather_into(output: torch.Tensor, tensor: torch.Tensor, ranks: int) -> Plan:
     """Copy the tensors of all ranks to the parts of one."""
     _require_dtype(tensor, [output])
     _require_size("output", output, tensor.numel() * ranks)
-    source = tensor.contiguous()
-    whole, finish = _writable(output)
+    source = dense(tensor)
+    whole, finish = writable(output)
     call = Call(capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], spans(whole, ranks))
     return Plan(call, [source, whole], finish)
 
@@ -65,8 +84,9 @@ def scatter(output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Pl
     """Combine the tensors that the ranks have for this one."""
     ranks = len(inputs)
     _require_dtype(output, inputs)
-    sources = [tensor.contiguous() for tensor in inputs]
-    whole, finish = _writable(output)
+    output, inputs = _real(output, op), [_real(tensor, op) for tensor in inputs]
+    sources = [dense(tensor) for tensor in inputs]
+    whole, finish = writable(output)
     code = _code(op, whole, ranks, finish)
     sent = [span(source) for source in sources]
     call = Call(capi.MV_CALL_REDUCE_SCATTER, output.dtype, sent, [span(whole)], code)
@@ -77,8 +97,9 @@ def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any
     """Combine the parts that the tensors of all ranks have for this one."""
     _require_dtype(output, [tensor])
     _require_size("input", tensor, output.numel() * ranks)
-    source = tensor.contiguous()
-    whole, finish = _writable(output)
+    output, tensor = _real(output, op), _real(tensor, op)
+    source = dense(tensor)
+    whole, finish = writable(output)
     code = _code(op, whole, ranks, finish)
     call = Call(
         capi.MV_CALL_REDUCE_SCATTER, output.dtype, spans(source, ranks), [span(whole)], code
@@ -86,13 +107,38 @@ def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any
     return Plan(call, [whole, source], finish)
 
 
+def from_one(output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int, ranks: int) -> Plan:
+    """Receive a tensor from rank `root`, which has `inputs` for the ranks; the others have none."""
+    nothing = output.new_empty(0)
+    wholes = [nothing] * ranks
+    wholes[root], finish = writable(output)
+    return _exchange(inputs or [nothing] * ranks, wholes, finish)
+
+
+def to_one(outputs: Sequence[torch.Tensor], tensor: torch.Tensor, root: int, ranks: int) -> Plan:
+    """Send a tensor to rank `root`, which has `outputs` of the ranks; the others have none."""
+    nothing = tensor.new_empty(0)
+    sources = [nothing] * ranks
+    sources[root] = tensor
+    wholes, finish = _writables(outputs or [nothing] * ranks)
+    return _exchange(sources, wholes, finish)
+
+
 def exchange(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> Plan:
     """Send a tensor to each rank, and receive one from each."""
-    _require_dtype(outputs[0], [*outputs, *inputs])
-    sources = [tensor.contiguous() for tensor in inputs]
     wholes, finish = _writables(outputs)
+    return _exchange(inputs, wholes, finish)
+
+
+def _exchange(
+    inputs: Sequence[torch.Tensor],
+    wholes: Sequence[torch.Tensor],
+    finish: list[Callable[[], object]],
+) -> Plan:
+    _require_dtype(wholes[0], [*wholes, *inputs])
+    sources = [dense(tensor) for tensor in inputs]
     sent, received = [span(source) for source in sources], [span(whole) for whole in wholes]
-    call = Call(capi.MV_CALL_ALL_TO_ALL, outputs[0].dtype, sent, received)
+    call = Call(capi.MV_CALL_ALL_TO_ALL, wholes[0].dtype, sent, received)
     return Plan(call, [*sources, *wholes], finish)
 
 
@@ -108,8 +154,8 @@ def exchange_rows(
     The numbers of rows are equal for all ranks if the lists are empty.
     """
     _require_dtype(output, [tensor])
-    source = tensor.contiguous()
-    whole, finish = _writable(output)
+    source = dense(tensor)
+    whole, finish = writable(output)
     sent = spans_of_rows(source, _rows("input", tensor, ranks, input_rows))
     received = spans_of_rows(whole, _rows("output", output, ranks, output_rows))
     return Plan(
@@ -141,24 +187,31 @@ def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> S
     return rows
 
 
-def _writable(
+def writable(
     tensor: torch.Tensor, keeps: bool = False
 ) -> tuple[torch.Tensor, list[Callable[[], object]]]:
     """Return a contiguous tensor for the result, and what copies it to `tensor` if that is another.
 
     The tensor has the content of `tensor` if it `keeps` it.
     """
-    if tensor.is_contiguous():
-        return tensor, []
-    format_ = torch.contiguous_format
-    whole = tensor.contiguous() if keeps else torch.empty_like(tensor, memory_format=format_)
-    return whole, [lambda: tensor.copy_(whole)]
+    whole = dense(tensor) if keeps or is_dense(tensor) else _room_for(tensor)
+    return whole, [] if whole is tensor else [lambda: tensor.copy_(whole)]
+
+
+def _room_for(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def _real(tensor: torch.Tensor, op: Any) -> torch.Tensor:
+    """Return complex numbers as pairs of numbers, which are summed in the same way."""
+    is_sum = op in (ReduceOp.SUM, ReduceOp.AVG) and tensor.is_complex()
+    return torch.view_as_real(dense(tensor)) if is_sum else tensor
 
 
 def _writables(
     tensors: Sequence[torch.Tensor],
 ) -> tuple[list[torch.Tensor], list[Callable[[], object]]]:
-    pairs = [_writable(tensor) for tensor in tensors]
+    pairs = [writable(tensor) for tensor in tensors]
     return [whole for whole, _ in pairs], [copy for _, finish in pairs for copy in finish]
 
 

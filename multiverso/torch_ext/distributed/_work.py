@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final
+from types import FunctionType
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import distributed
@@ -13,6 +14,8 @@ from torch.distributed.distributed_c10d import Work as C10dWork
 
 from multiverso.errors import MultiversoError
 from multiverso.torch_ext.distributed._queue import CallQueue, QueuedCall
+
+_Class = TypeVar("_Class")
 
 #: The wait of `Work.wait` without a timeout; the call itself ends within that of the group.
 _NO_LIMIT: Final = timedelta(0)
@@ -47,6 +50,66 @@ class ErrorsOfPyTorch:
         return wrapped
 
 
+def untraced(kind: type[_Class]) -> type[_Class]:
+    """Keep torch.compile from following a program into the methods of a class.
+
+    It then calls them as they are, as it calls those of PyTorch's groups, which are in C++. This
+    does what torch.compiler.disable does, which would import the compiler in every program.
+    """
+    frames = torch._C._dynamo.eval_frame
+    for method in vars(kind).values():
+        if isinstance(method, FunctionType) and hasattr(frames, "set_code_exec_strategy"):
+            method._torchdynamo_disable = True  # type: ignore[attr-defined]
+            skip = frames._FrameAction.SKIP  # also all that the method calls
+            strategy = frames._FrameExecStrategy(skip, skip)
+            frames.set_code_exec_strategy(method.__code__, strategy)
+    return kind
+
+
+@untraced
+class Received(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
+    """A tensor that gloo receives, and that is copied to one that is not contiguous."""
+
+    def __init__(self, work: Any, finish: list[Callable[[], object]]) -> None:
+        super().__init__()
+        self._work = work
+        self._finish = finish
+
+    @classmethod
+    def when_copied(cls, work: Any, finish: list[Callable[[], object]]) -> Any:
+        """Return the work of gloo, or one whose wait also calls the functions `finish`."""
+        return cls(work, finish) if finish else work
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Wait for the tensor, and return True or raise the error."""
+        self._work.wait(timeout)
+        finish, self._finish = self._finish, []
+        with torch.inference_mode():
+            for step in finish:
+                step()
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the tensor."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Return whether the tensor has been received; `wait` copies it."""
+        return bool(self._work.is_completed())
+
+    def is_success(self) -> bool:
+        """Return whether it has been received without an error."""
+        return bool(self._work.is_success())
+
+    def exception(self) -> Any:
+        """Return the error, if there is one."""
+        return self._work.exception()
+
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+
+@untraced
 class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
     """A call that has been made, or that is in a queue.
 

@@ -205,7 +205,8 @@ MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t op, int32_t dt
 typedef struct MV_CollectiveCall {
   int64_t struct_size; /* set by the caller to sizeof(MV_CollectiveCall) */
   int32_t kind;        /* MV_CALL_, which says what the arrays are */
-  int32_t op;          /* MV_OP_, of MV_CALL_AGGREGATE and MV_CALL_REDUCE_SCATTER */
+  int32_t op;          /* MV_OP_, of MV_CALL_AGGREGATE and MV_CALL_REDUCE_SCATTER; of calls that
+                          only copy, a number of the program, for what its bytes mean */
   int32_t dtype;       /* of all arrays; MV_FLOAT32 ... */
   int32_t root;        /* worker id, of MV_CALL_BROADCAST */
   const void* const* sent;

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import random
 import signal
@@ -261,9 +262,46 @@ def tensors_of_any_layout_take_part():
         sparse = torch.eye(3).to_sparse()
         dist.all_reduce(sparse)
         equal(sparse.to_dense().numpy(), ranks * np.eye(3))
+        view = torch._neg_view(torch.full((2,), group.rank() + 1.0))
+        dist.all_reduce(view, dist.ReduceOp.MAX)
+        equal(view.resolve_neg().numpy(), [-1, -1])
+        weight = torch.nn.Parameter(torch.ones(3, 2).t())
+        for work in (dist.all_reduce(weight), dist.all_reduce(weight, async_op=True)):
+            assert work is None or work.wait()
+        equal(weight.detach().numpy(), np.full((2, 3), ranks**2))
         whole = torch.arange(float(ranks))
         dist.all_gather_into_tensor(whole, whole[group.rank() : group.rank() + 1])
         equal(whole.numpy(), np.arange(float(ranks)))
+
+
+@case()
+def tensors_of_any_layout_reach_one_rank_or_come_from_one():
+    with process_group() as group:
+        me, ranks = group.rank(), group.size()
+        for root in range(ranks):
+            strided = torch.full((3, 2), me + 1.0)
+            dist.reduce(strided[:, 0], root)
+            total = ranks * (ranks + 1) // 2
+            equal(strided.numpy(), [[total if me == root else me + 1, me + 1]] * 3)
+            rows = torch.arange(6.0 * ranks).reshape(3, 2 * ranks) + root
+            found = torch.zeros(3, 2)[:, :1]
+            dist.scatter(found, list(rows[:, ::2].split(1, 1)) if me == root else None, root)
+            equal(found.numpy(), rows[:, 2 * me : 2 * me + 1].numpy())
+            places = torch.zeros(3, 2 * ranks)
+            lists = list(places[:, ::2].split(1, 1)) if me == root else None
+            dist.gather(found, lists, root)
+            equal(
+                places[:, ::2].numpy(), rows[:, ::2].numpy() if me == root else np.zeros((3, ranks))
+            )
+        complex_ = torch.ones(2, dtype=torch.complex64)
+        dist.reduce_scatter_tensor(complex_, torch.full((2 * ranks,), 1j, dtype=torch.complex64))
+        equal(complex_.numpy(), np.full(2, ranks * 1j))
+        for source in (0, None):
+            if ranks > 1 and me < 2:  # The others make no call meanwhile.
+                message = (torch.arange(12.0) * (1 - me)).reshape(3, 4)[:, 1::2]
+                dist.send(message, 1) if me == 0 else dist.recv(message, source)
+                equal(message.numpy(), np.arange(12.0).reshape(3, 4)[:, 1::2])
+        dist.barrier()
 
 
 @case()
@@ -455,6 +493,43 @@ def calls_that_differ_fail_on_all_ranks_and_the_next_succeeds():
         one = torch.ones(1)
         dist.all_reduce(one)
         assert one.item() == ranks
+
+
+def one_of_each(dtype, ranks):
+    """Return calls with tensors of a dtype, of which no two fit together."""
+    tensor, whole = torch.zeros(4, dtype=dtype), torch.zeros(4 * ranks, dtype=dtype)
+    parts, is_root = list(whole.split(4)), dist.get_rank() == 0
+    calls = {
+        "broadcast": lambda: dist.broadcast(tensor, 0),
+        "another root": lambda: dist.broadcast(tensor, 1),
+        "all_gather": lambda: dist.all_gather(parts, tensor),
+        "all_to_all": lambda: dist.all_to_all_single(whole.clone(), whole),
+        "gather": lambda: dist.gather(tensor, parts if is_root else None),
+        "scatter": lambda: dist.scatter(tensor, parts if is_root else None),
+    }
+    if dtype in (torch.float64, torch.int64):
+        calls["all_reduce"] = lambda: dist.all_reduce(tensor)
+        calls["MAX"] = lambda: dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        calls["reduce"] = lambda: dist.reduce(tensor, 0)
+        calls["reduce to 1"] = lambda: dist.reduce(tensor, 1)
+        calls["reduce_scatter"] = lambda: dist.reduce_scatter_tensor(tensor, whole)
+    return [(f"{name} of {dtype}", call) for name, call in calls.items()]
+
+
+@case()
+def no_two_calls_are_taken_for_the_same():
+    with process_group() as group:
+        me, ranks = group.rank(), group.size()
+        dtypes = (torch.float64, torch.int64, torch.complex64, torch.uint64, torch.float8_e5m2)
+        calls = [each for dtype in dtypes for each in one_of_each(dtype, ranks)]
+        calls.append(("barrier", dist.barrier))
+        pairs = list(itertools.combinations(calls, 2))
+        for pair in random.Random(SEED).sample(pairs, 150) if ranks > 1 else ():
+            try:
+                raises(dist.DistBackendError, pair[0 if me == 0 else 1][1], "MismatchError")
+            except AssertionError as error:
+                raise AssertionError(f"{pair[0][0]} and {pair[1][0]}: {error}") from error
+        dist.barrier()
 
 
 @case()
