@@ -197,10 +197,15 @@ class FollowedView:
         MemoryError
             If there is not enough memory for a publication, before it is read.
         StateError
-            After `close`.
+            After `close`, and in a block that holds `lock`, which it would wait for.
 
         """
         self._require_open()
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            msg = (
+                f"{self.name}: expected a wait without view.lock, which it takes, received one with"
+            )
+            raise StateError(msg)
         wanted = self._version + 1
         if version is not None:
             wanted = arguments.integer(version, "version", 0)

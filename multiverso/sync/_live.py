@@ -109,9 +109,10 @@ def _pieces(
     sizes = [(sum(tensor.size for tensor in held),) for _, held in fragment]
     models: dict[str, list[list[tuple[str, Any]]]] = {}
     for key, table in shown.items():
-        if table.name.endswith(ending):
+        match = _OF_MODEL.fullmatch(table.name)
+        if match and table.name == match["name"] + ending:
             # Of a long name, a large index of a fragment leaves less before its checksum.
-            model = table.name.removesuffix(ending).rpartition("~")[2]
+            model = match["name"].rpartition("~")[2]
             pieces = models.setdefault(model, [[]])
             if len(pieces[-1]) == len(sizes):
                 pieces.append([])

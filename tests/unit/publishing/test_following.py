@@ -342,6 +342,26 @@ class TestTables(FolderTestCase):
             view.tables["k"].get([4, 5])
         np.testing.assert_array_equal(view.tables["k"].get([4], default=0.5), [[0.5, 0.5]])
 
+    def test_a_table_says_when_it_shows_nothing_any_more(self):
+        for rows in (4, 5):
+            with mv.session(name="followed"):
+                table = mv.MatrixTable(rows, 2, name="m")
+                table.add([[1, 2]], row_ids=[3])
+                mv.publish(rows, to=self.folder)
+            if rows == 4:
+                view = mv.follow(self.folder, default=0.5)
+                former = view.tables["m"]
+        with view.lock, self.assertRaisesRegex(StateError, "without view.lock"):
+            view.wait(timeout=60)
+        np.testing.assert_array_equal(former.get([3]), [[1, 2]])
+        view.wait(timeout=60)
+        with self.assertRaisesRegex(StateError, "'m': since version 2, view.tables has another"):
+            former.get([3])
+        present = view.tables["m"]
+        np.testing.assert_array_equal(present.get([3]), [[1, 2]])
+        view.close()
+        self.assertRaisesRegex(StateError, "'m': the view has been closed", present.get, [3])
+
     def test_rows_that_never_changed_are_not_written(self):
         view = self.follow_one(
             lambda: mv.MatrixTable(10**9, 2, Constant(3), name="m"),
