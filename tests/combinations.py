@@ -156,8 +156,7 @@ def _train_view(_table: Any, folder: Path) -> None:
     mv.publish(to=folder)
     with mv.follow(folder, timeout=60) as view:
         layer = RowGradients(view.tables[table.name])
-        layer.rows_of(np.array([0]), insert=True)
-        layer.collect(np.array([0]), np.zeros((1, 4), np.float32))
+        layer.collect(np.array([0]), layer.rows_of(np.array([0]), insert=True))
 
 
 def _export(_table: Any, _folder: Path) -> None:

@@ -50,9 +50,7 @@ class RowReader:
         is_array = isinstance(table, ViewTable) and len(table.shape) == 1
         if is_array or not isinstance(table, RowTable):
             received = repr(table) if is_array else type(table).__name__
-            msg = (
-                f"table: expected a MatrixTable, a HashTable or one of a view, received {received}"
-            )
+            msg = f"table: expected a MatrixTable or HashTable, received {received}"
             raise TypeError(msg)
         #: A `RowTable`.
         self.table = found = cast("Any", table)

@@ -69,7 +69,7 @@ class LiveTable:
         self.is_hash: bool = raw["kind"] == capi.MV_TABLE_HASH
         self.is_live: bool = raw["is_live"]
         self.is_published: bool = raw["is_published"]
-        self.has_rows: bool = self.is_hash or raw["is_lazy"] and raw["kind"] == capi.MV_TABLE_MATRIX
+        self._initial: int = raw["initial"]  # what computes initial values, or 0
         self.dtype: np.dtype[Any] = DTYPES.get(raw["dtype"], _FLOAT32)
         self._code: int = raw["dtype"]
         self._num_row, self._num_col = raw["num_row"], raw["num_col"]
@@ -79,6 +79,11 @@ class LiveTable:
             self.shape = (None, self._num_col)
         elif raw["kind"] == capi.MV_TABLE_ARRAY:
             self.shape = (self._num_row,)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether only some rows exist."""
+        return self._initial != 0 and len(self.shape) == 2
 
     def get(self, ids: ArrayLike | None = None, out: Any = None) -> NDArray[Any]:
         """Return the table or some of its rows, while the session continues.

@@ -111,8 +111,7 @@ class LayerCases:
 
     @needs_found_sessions
     def test_tables_of_views_are_looked_up_and_not_trained(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
         mv.shutdown()
         mv.init(name=f"layers-{os.getpid()}")
         normal = mv.initializers.RandomNormal(seed=3)
@@ -121,9 +120,8 @@ class LayerCases:
         array = mv.ArrayTable(COLUMNS, name="array")
         integers = mv.MatrixTable(2, COLUMNS, dtype="int32", name="integers")
         trained = keys.get([5, -9])
-        mv.publish(to=folder.name)
-        attached = mv.attach(os.getpid())
-        followed = mv.follow(folder.name, timeout=60, default=0.5)
+        mv.publish(to=folder)
+        attached, followed = mv.attach(os.getpid()), mv.follow(folder, timeout=60, default=0.5)
         for view, absent in ((attached, keys.peek([7])[0]), (followed, 0.5)):
             layers = [self.layer(view.tables[name]) for name in (rows.name, "keys")]
             self.assertIs(layers[0].table.has_rows, False)
@@ -137,11 +135,8 @@ class LayerCases:
                 self.assertTrue(layer.step())
             for table, error in ((array, TypeError), (integers, ValueError)):
                 self.assertRaises(error, self.layer, view.tables[table.name])
-            self.assertRaisesRegex(TypeError, "a view, received", self.layer, view)
             view.close()
             self.assertRaisesRegex(mv.errors.StateError, "closed", layers[1].table.get, [5])
-        self.assertRaisesRegex(TypeError, "HashTable", self.layer, array)
-        self.assertEqual(len(keys), 2)
 
     def test_wrong_ids_raise(self):
         keys = mv.HashTableHandler(COLUMNS, 100, updater="sgd")
