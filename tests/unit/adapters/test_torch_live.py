@@ -51,7 +51,9 @@ class TestLoadLive(SessionCleanupTestCase):
                 for key, tensor in read.state_dict().items():
                     # A sync adds the difference, which is rounded.
                     self.assertLess((tensor - expected).abs().max(), 1e-6, key)
-            with self.assertRaisesRegex(ValueError, "9 tensors, received 2; pass such a"):
+            with self.assertRaisesRegex(
+                ValueError, "of 9 tensors with 20 .* 2 tensors with 8 elem"
+            ):
                 load_live(torch.nn.Linear(3, 2), view)
 
     def test_module_gets_the_values_of_the_session(self):
@@ -80,12 +82,9 @@ class TestLoadLive(SessionCleanupTestCase):
                     self.assertEqual(load_live(model, view, name=name), 7)
                     self.assertTrue(torch.equal(model[0].weight, trained[0].weight))
                 for model, name, error in (
-                    (net("Tower"), None, "which of 'Tower .*, 'Tower .* to load, since all fit"),
-                    (net("Flat"), "Flat", "a model that fits, 'Tower .*, received 'Flat'"),
-                    (torch.nn.Linear(3, 3), None, "one of the workers' models, 'Tower', 'Flat'"),
-                    (torch.nn.Linear(3, 3), "Net", "model of the session, 'Tower', 'Flat', rec"),
-                    (torch.nn.Linear(9, 1, bias=False), "Flat", "6 elements in 1 tensors, .* 9"),
-                    (torch.nn.Linear(2, 3, bias=False), "Flat", "shapes and dtypes .* others"),
+                    (net("Tower"), None, "which of 'Tower .*, 'Tower .* to load, .* None"),
+                    (net("Flat"), "Flat", "which of 'Tower .* received 'Flat'"),
+                    (torch.nn.Linear(3, 3), None, "'Flat' of 1 tensors .* 2 tensors with 12"),
                 ):
                     with self.subTest(error), self.assertRaisesRegex(ValueError, error):
                         load_live(model, view, name=name)
