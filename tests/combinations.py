@@ -151,6 +151,23 @@ def _prefetch(_table: Any, _folder: Path) -> None:
     Embedding(mv.MatrixTable(4, 4, updater="sgd")).prefetch(torch.tensor([0]))
 
 
+def _train_view(_table: Any, folder: Path) -> None:
+    table = mv.MatrixTable(4, 4, name="rows")
+    mv.publish(to=folder)
+    with mv.follow(folder, timeout=60) as view:
+        layer = RowGradients(view.tables[table.name])
+        layer.collect(np.array([0]), layer.rows_of(np.array([0]), insert=True))
+
+
+def _export(_table: Any, _folder: Path) -> None:
+    import torch
+
+    from multiverso.torch_ext import Embedding
+
+    layer = Embedding(mv.MatrixTable(4, 4, updater="sgd"))
+    torch.export.export(layer, (torch.tensor([0]),), strict=False)
+
+
 def _shard(_table: Any, _folder: Path) -> None:
     from multiverso.keras_ext import shard
 
@@ -172,6 +189,9 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "leave": lambda _, __: current_session().leave(),
     "sent arrays": _send,
     "layers": lambda table, _: RowGradients(table),
+    "layers of a view": _train_view,
+    "training rows": _train_view,
+    "export": _export,
     "prefetch": _prefetch,
     "shard": _shard,
     "learn": _learn,
@@ -230,7 +250,7 @@ KNOWN = frozenset(
 )
 
 #: What a feature needs besides Multiverso.
-NEEDS = {"prefetch": "torch", "shard": "keras"}
+NEEDS = {"prefetch": "torch", "export": "torch", "shard": "keras"}
 
 
 def completed(used: Collection[str]) -> set[str]:
@@ -270,7 +290,8 @@ def use(used: Collection[str], rank: int = 0) -> None:
             _sync(used)
             return
         table = None
-        call = next((CALLS[name] for name in used if name in CALLS), None)
+        # A call that is a feature of layers comes after the call that makes them.
+        call = next((CALLS[name] for name in reversed(CALLS) if name in used), None)
         if any(group_of(name) == "table" or name in OF_TABLES for name in used):
             table = make_table(used, folder)
         if call is not None:

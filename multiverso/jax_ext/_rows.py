@@ -10,8 +10,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 
-from multiverso.sync import _row_gradients
-from multiverso.sync._row_gradients import RowGradients, RowTable
+from multiverso.sync._row_gradients import RowGradients, RowReader
 from multiverso.tables._ids import ids_of_any_shape
 
 #: JAX copies arguments of host calls from 100 KB on in threads of its pool, and the call waits for
@@ -45,18 +44,18 @@ def as_ids(ids: Any) -> jax.Array:
 
 
 def rows_of(
-    table: RowTable, ids: jax.Array, get_rows: Callable[[Any], Any] | None = None
+    table: RowReader, ids: jax.Array, get_rows: Callable[[Any], Any] | None = None
 ) -> jax.Array:
     """Return the rows of ids of any shape, also inside a compiled function.
 
     By default they are only read; `get_rows` gets those of NumPy ids in another way.
     """
-    get_rows = get_rows or functools.partial(_row_gradients.rows_of, table)
+    get_rows = get_rows or table.peek
 
     @custom_vmap  # type: ignore[untyped-decorator]
     def get(ids: jax.Array) -> jax.Array:
         shape = jax.ShapeDtypeStruct(
-            (*ids.shape, table.num_col), jax.dtypes.canonicalize_dtype(table.value_dtype)
+            (*ids.shape, table.num_col), jax.dtypes.canonicalize_dtype(table.dtype)
         )
 
         # One get for all pieces, because in sync mode all workers' gets are equal in number.
@@ -93,9 +92,9 @@ def look_up_with(gradients: RowGradients, insert: bool = True) -> Callable[[Any,
     @custom_vmap  # type: ignore[untyped-decorator]
     def send(ids: jax.Array, row_gradients: jax.Array) -> jax.Array:
         ids = ids.reshape(-1)
-        row_gradients = row_gradients.reshape(-1, gradients.table.num_col)
+        row_gradients = row_gradients.reshape(-1, gradients.num_col)
         # The id is the larger one of the two if the rows have one column.
-        row_size = gradients.table.num_col * row_gradients.dtype.itemsize
+        row_size = gradients.num_col * row_gradients.dtype.itemsize
         length = _piece_length(len(ids), max(row_size, ids.dtype.itemsize))
         whole = len(ids) // length * length
         if whole:
@@ -120,11 +119,12 @@ def look_up_with(gradients: RowGradients, insert: bool = True) -> Callable[[Any,
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def look_up(connection: jax.Array, ids: jax.Array) -> jax.Array:
-        return rows_of(gradients.table, ids)
+        return rows_of(gradients, ids)
 
     def forward(connection: jax.Array, ids: jax.Array) -> tuple[jax.Array, Any]:
+        gradients.require_training()  # Errors of the calls of the host are wrapped.
         get_rows = functools.partial(gradients.rows_of, insert=insert)
-        return rows_of(gradients.table, ids, get_rows), (ids, connection)
+        return rows_of(gradients, ids, get_rows), (ids, connection)
 
     def backward(kept: Any, row_gradients: jax.Array) -> tuple[jax.Array, None]:
         ids, connection = kept

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from multiverso.jax_ext._rows import as_ids, look_up_with, rows_of, wait_for_gradients
-from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
+from multiverso.sync._row_gradients import RowGradients, RowLayer, RowReader, RowTable
 
 __all__ = ["Embedding", "lookup"]
 
@@ -31,7 +31,8 @@ class Embedding(RowLayer):
     Parameters
     ----------
     table : MatrixTable or HashTable
-        A table of floating-point numbers whose updater takes gradients.
+        A table of floating-point numbers whose updater takes gradients, or one of the ``tables`` of
+        `multiverso.attach` or `multiverso.follow`, whose rows are read and not trained.
 
     Raises
     ------
@@ -69,7 +70,8 @@ class Embedding(RowLayer):
     @property
     def table(self) -> RowTable:
         """The table."""
-        return self._gradients.table
+        table: RowTable = self._gradients.table
+        return table
 
     def _settle(self, scale: float = 1.0) -> float:
         wait_for_gradients()
@@ -98,7 +100,7 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
     Parameters
     ----------
     table : Embedding, MatrixTable or HashTable
-        Gradients of an `Embedding` are collected. A table itself is only read.
+        Gradients of an `Embedding` are collected. A table itself, also of a view, is only read.
     ids : array of int of any shape
         The row ids.
 
@@ -129,4 +131,4 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
     if isinstance(table, Embedding):
         rows: jax.Array = table._shared.look_up(table._connection, ids)
         return rows
-    return rows_of(table, ids)
+    return rows_of(RowReader(table), ids)

@@ -178,8 +178,7 @@ def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], 
 
     With `insert`, keys of a hash table get a row.
     """
-    table = gradients.table
-    dtype = tf.dtypes.as_dtype(table.value_dtype)
+    dtype = tf.dtypes.as_dtype(gradients.dtype)
 
     def collect(ids: Any, row_gradients: Any) -> Any:
         # TensorFlow may use the memory again after the call.
@@ -190,9 +189,10 @@ def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def look_up(connection: Any, ids: Any) -> Any:
         rows = tf.numpy_function(lambda ids: gradients.rows_of(ids, insert), [ids], dtype)
-        rows.set_shape([*ids.shape, table.num_col])
+        rows.set_shape([*ids.shape, gradients.num_col])
 
         def backward(row_gradients: Any) -> tuple[Any, None]:
+            gradients.require_training()  # Errors of the call below are wrapped.
             # The result is the gradient of the connection, so that it must be computed.
             result = tf.numpy_function(collect, [ids, row_gradients], tf.float32)
             return tf.reshape(result, []), None

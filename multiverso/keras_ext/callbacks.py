@@ -199,7 +199,7 @@ class _RowSteps:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._layers = layers_of(model)
+        self._layers = [each for each in layers_of(model) if not each._gradients.is_view]
         for layer in self._layers:
             layer.expect_steps()
         optimizer = model.optimizer
@@ -247,7 +247,9 @@ def _warn_of_clipping(optimizer: Any, layers: list[Embedding]) -> None:
     """Warn if the optimizer clips gradients, but not those of the rows, which it does not see."""
     for option in ("clipnorm", "global_clipnorm", "clipvalue"):
         value = getattr(optimizer, option, None)
-        tables = [layer.table for layer in layers if layer.table.options.get(option) != value]
+        tables = [
+            layer.table for layer in layers if layer._gradients.table.options.get(option) != value
+        ]
         if value and tables:
             advice = (
                 "limit them with the table's clipnorm or clipvalue"

@@ -5,7 +5,6 @@ see them. A layer gets the rows of a batch from the table and collects their gra
 `MVCallback` sends after each step; the table's updater is the optimizer of the rows.
 """
 
-import math
 import warnings
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from multiverso._native.arguments import choice, flag
 from multiverso._native.arrays import native_order
 from multiverso.keras_ext._variables import backend_module
 from multiverso.sync._row_gradients import RowGradients, RowLayer, RowTable
-from multiverso.tables import MatrixTable
 
 __all__ = ["Embedding", "layers_of"]
 
@@ -72,8 +70,9 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
     Parameters
     ----------
     table : MatrixTable or HashTable
-        A table of floating-point numbers whose updater takes gradients. Keys of a hash table get
-        rows in training only.
+        A table of floating-point numbers whose updater takes gradients, or one of the ``tables`` of
+        `multiverso.attach` or `multiverso.follow`, whose rows are read and not trained. Keys of a
+        hash table get rows in training only.
     mask_zero : bool, optional
         Whether id 0 is padding, for later layers that use masks, and for the combiner.
     combiner : {None, "sum", "mean", "sqrtn"}, optional
@@ -133,12 +132,13 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
     @property
     def table(self) -> RowTable:
         """The table."""
-        return self._gradients.table
+        table: RowTable = self._gradients.table
+        return table
 
     @property
     def output_dim(self) -> int:
         """The number of columns of the table."""
-        return self.table.num_col
+        return self._gradients.num_col
 
     def __call__(self, inputs: Any, *args: Any, **options: Any) -> Any:
         """Return the rows of `inputs`, as `call`; ids may be in the other order of bytes."""
@@ -215,8 +215,8 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
             msg = "ids: expected integers, received bool"
             raise TypeError(msg)
         exact = _EXACT.get(dtype)
-        rows = self.table.num_row if isinstance(self.table, MatrixTable) else math.inf
-        if exact is not None and rows > exact + 1:
+        rows = self._gradients.num_row
+        if exact is not None and (rows is None or rows > exact + 1):
             msg = (
                 f"ids: expected integers, received {dtype}, which rounds ids above {exact}; start "
                 f"the model with keras.Input(shape, dtype='int32') or 'int64'"

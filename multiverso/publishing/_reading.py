@@ -43,12 +43,17 @@ def read(folder: Folder, entry: Mapping[str, Any], *, is_full: bool) -> list[_fo
 
 
 def prepare(
-    present: Mapping[str, Any], files: list[_format.File], lock: RLock, where: str
+    present: Mapping[str, Any],
+    files: list[_format.File],
+    lock: RLock,
+    default: float | None,
+    where: str,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tables after a publication, and what to apply to each; check everything.
 
-    `present` are the tables before it, and new ones get `lock`. Raises PublicationError, which
-    names the file `where`, if its files do not fit each other or the tables.
+    `present` are the tables before it, and new ones get `lock` and `default`. Raises
+    PublicationError, which names the file `where`, if its files do not fit each other or the
+    tables.
     """
     try:
         by_name = [{record["name"]: record for record in f.metadata["tables"]} for f in files]
@@ -56,7 +61,7 @@ def prepare(
             raise ValueError("expected the same tables in the files of all nodes")
         tables, changes = {}, {}
         for key, record in by_name[0].items():
-            new = table_of(key, record, files[0].tensors, lock)
+            new = table_of(key, record, files[0].tensors, lock, default)
             table = present.get(key)
             if table is None or table._identity() != new._identity():
                 table = new

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiverso._native import arguments, arrays
 from multiverso._native.tensor_files import natural
+from multiverso.errors import StateError
 from multiverso.publishing._format import DTYPES, element_numbers, ids_of, result_of
 from multiverso.publishing._row_store import RowStore
 from multiverso.tables._ids import as_ids
@@ -80,8 +81,14 @@ class FollowedTable:
         self.dtype: np.dtype[Any] = _RESULTS[record["dtype"]]
         self.has_rows = has_rows
         self._stored = record["stored"]
+        #: Why the table shows nothing any more.
+        self._end: str | None = None
         if not has_rows and None in self.shape or has_rows and len(shape) != 2:
             raise ValueError(f"expected the tensors of a table of the shape {shape!r:.100}")
+
+    def _require_shown(self) -> None:
+        if self._end is not None:
+            raise StateError(f"table '{self.name}': {self._end}")
 
     def _identity(self) -> tuple[object, ...]:
         return self.name, self.shape, self.dtype, self.has_rows, self._stored
@@ -182,6 +189,7 @@ class FollowedArray(FollowedTable):
             raise TypeError(msg)
         numbers = slice(None) if ids is None else self._row_ids(ids)
         with self._lock:
+            self._require_shown()
             assert self._values is not None
             values = self._result(self._values[numbers])
         return _into(out, values)
@@ -268,9 +276,12 @@ class FollowedRows(FollowedTable):
 
     """
 
-    def __init__(self, key: str, record: Mapping[str, Any], lock: RLock) -> None:
+    def __init__(
+        self, key: str, record: Mapping[str, Any], lock: RLock, default: float | None
+    ) -> None:
         super().__init__(record, True, lock)
         self._key = key
+        self._default = default
         self._initial = record["initial"]
         if self._initial is not None and type(self._initial) not in (int, float):
             raise ValueError(f"expected a number as the initial value, received {self._initial!r}")
@@ -289,6 +300,7 @@ class FollowedRows(FollowedTable):
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each of the keys, or of the row ids, has a row."""
         with self._lock:
+            self._require_shown()
             return self._store.find(self._row_ids(ids))[1]
 
     def get(
@@ -303,7 +315,8 @@ class FollowedRows(FollowedTable):
         out : ndarray, optional
             An array of the right shape and dtype to write to.
         default : float, optional
-            The value of the elements of rows that do not exist; by default the initial value.
+            The value of the elements of rows that do not exist; by default that of `follow`, or
+            the initial value.
 
         Returns
         -------
@@ -325,15 +338,17 @@ class FollowedRows(FollowedTable):
         numbers = self._row_ids(ids)
         rows = np.empty((len(numbers), self._columns), self.dtype)
         with self._lock:
+            self._require_shown()
             places, exists = self._store.find(numbers)
             rows[exists] = self._result(self._store.rows[places[exists]])
         if not exists.all():
-            value = self._initial if default is None else default
+            values = (default, self._default, self._initial)
+            value = next((each for each in values if each is not None), None)
             if value is None:
                 msg = (
                     f"table '{self.name}': {len(numbers) - exists.sum()} of {len(numbers)} ids "
                     f"have no row, the first is {numbers[exists.argmin()]}; their initial values "
-                    "are random, so pass default="
+                    "are random, so pass default= to get or to multiverso.follow"
                 )
                 raise IndexError(msg)
             rows[~exists] = value
@@ -393,7 +408,14 @@ def _into(out: Any, values: NDArray[Any]) -> NDArray[Any]:
     return target
 
 
-def table_of(key: str, record: Mapping[str, Any], tensors: Iterable[str], lock: RLock) -> Any:
+def table_of(
+    key: str,
+    record: Mapping[str, Any],
+    tensors: Iterable[str],
+    lock: RLock,
+    default: float | None,
+) -> Any:
     """Return an empty table for a record of a publication."""
-    kind = FollowedRows if f"keys:{key}" in tensors else FollowedArray
-    return kind(key, record, lock)
+    if f"keys:{key}" in tensors:
+        return FollowedRows(key, record, lock, default)
+    return FollowedArray(key, record, lock)

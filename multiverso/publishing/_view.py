@@ -28,7 +28,9 @@ _LOOK_SECONDS: Final = 0.05
 _TRIES: Final = 5
 
 
-def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedView:
+def follow(
+    path: str | os.PathLike[str], *, timeout: float = 0.0, default: float | None = None
+) -> FollowedView:
     """Follow the publications that a job writes to a folder, from any machine that sees it.
 
     The process needs no MPI, no session and no connection to the job. It holds one copy of the
@@ -41,6 +43,9 @@ def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedVie
         address such as "s3://bucket/folder".
     timeout : float, optional
         Seconds to wait for the first publication.
+    default : float, optional
+        What the elements of a row that does not exist are, such as that of a key the job has not
+        seen; by default the initial value. If that is random, `FollowedRows.get` raises IndexError.
 
     Returns
     -------
@@ -76,7 +81,7 @@ def follow(path: str | os.PathLike[str], *, timeout: float = 0.0) -> FollowedVie
     (100, array([1., 2., 3.], dtype=float32))
 
     """
-    view = FollowedView(path)
+    view = FollowedView(path, None if default is None else arguments.finite(default, "default"))
     deadline = time.monotonic() + _seconds(timeout)
     while not view._advance(1, deadline):
         if time.monotonic() >= deadline:
@@ -128,8 +133,9 @@ class FollowedView:
 
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], default: float | None = None) -> None:
         self._folder = folder_of(path)
+        self._default = default
         self.lock = threading.RLock()
         self._turn = threading.RLock()  # of one wait at a time
         self._application: Thread | None = None  # which changes the tables
@@ -191,10 +197,15 @@ class FollowedView:
         MemoryError
             If there is not enough memory for a publication, before it is read.
         StateError
-            After `close`.
+            After `close`, and in a block that holds `lock`, which it would wait for.
 
         """
         self._require_open()
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            msg = (
+                f"{self.name}: expected a wait without view.lock, which it takes, received one with"
+            )
+            raise StateError(msg)
         wanted = self._version + 1
         if version is not None:
             wanted = arguments.integer(version, "version", 0)
@@ -280,6 +291,8 @@ class FollowedView:
         """Release the memory. No other method may be called afterwards."""
         self._is_closed = True
         with self.lock:
+            for table in self._tables.values():
+                table._end = "the view has been closed"
             self._tables = self._gone = {}
 
     def __enter__(self) -> FollowedView:
@@ -346,7 +359,7 @@ class FollowedView:
             before = self._files
             files = read(self._folder, entry, is_full=entry is chain[0])
             where = f"{self.name}/{entry['files'][0]}"
-            tables, changes = prepare(self._tables, files, self.lock, where)
+            tables, changes = prepare(self._tables, files, self.lock, self._default, where)
             # Ctrl-C only reaches the main thread, so no interrupt leaves a half of the changes.
             self._application = Thread(self._apply, before, entry, tables, changes)
             self._application.start()
@@ -383,6 +396,11 @@ class FollowedView:
             except BaseException as error:
                 self._fault = error
                 return
+            for key, table in self._tables.items():
+                if tables.get(key) is not table:
+                    table._end = (
+                        f"since version {entry['version']}, view.tables has another or none"
+                    )
             self._gone = {key: table for key, table in formers.items() if key not in tables}
             self._tables = tables
             self._version, self._step = entry["version"], entry["step"]

@@ -2,52 +2,55 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from multiverso.sync._layout import groups_of, shortened, tables_of, with_layout
+from multiverso._native.arguments import text
+from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._tensor import Tensor
 
 if TYPE_CHECKING:
+    from multiverso.publishing import FollowedView
     from multiverso.tables import View
 
+#: What `tables_of` calls the tables of a model.
+_OF_MODEL: Final = re.compile(
+    r"(?P<name>.*?)( \d+)?(, shape \(.*\)| \((?P<count>\d+) tensors, layout [0-9a-f]{8}\))"
+)
 
-def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
-    """Set tensors to the values that a session has for the same tensors; return their step.
+#: Tables that have room for all tensors, with their names in the view, and the tensors of each.
+_Fit: TypeAlias = list[tuple[str, Any, list[Tensor]]]
 
-    The session's workers gave them `name`, and they have the same number, shapes and dtypes there.
-    The step is None if the session has published nothing, so that the values are the current ones.
+
+def load_live(
+    class_name: str, name: str | None, tensors: Sequence[Tensor], view: View | FollowedView
+) -> int | None:
+    """Set tensors to the values that a session has for tensors of the same layout.
+
+    If several models of the session have it, that of `name` is meant, or by default the one whose
+    workers gave it `class_name`. Return the step of the values, which is None if the session has
+    published nothing, so that they are the current ones.
     """
-    filled = sum(tensor.size > 0 for tensor in tensors)
-    # The workers may exchange the model in fragments, each of which has tables of its own.
-    for fragments in range(1, max(2, min(filled, len(view.tables)) + 1)):
-        wanted = [table for part in tables_of(name, tensors, fragments) for table in part]
-        names = {table_name for table_name, _ in wanted}
-        tables = [(key, table) for key, table in view.tables.items() if table.name in names]
-        expected = [(sum(tensor.size for tensor in part),) for _, part in wanted]
-        if [table.shape for _, table in tables] == expected:
-            parts = [part for _, part in wanted]
-            break
-    else:
-        wanted_name = with_layout(shortened(name), tensors)
-        given = ", ".join(f"'{table.name}'" for table in view.tables.values())
-        msg = (
-            f"expected a session that trains '{wanted_name}', received one with "
-            f"{given or 'no tables'}: the model must have the same class and the same tensors as "
-            "that of the workers"
-        )
-        raise ValueError(msg)
+    wanted, shown = class_name if name is None else text(name, "name"), view.tables
+    fits, named = _fits(wanted, tensors, shown)
+    chosen = named or (list(fits) if name is None else [])
+    if len(chosen) != 1:
+        names = ", ".join(map(repr, fits))
+        msg = f"name: expected which of {names} to load, which fit the module, received {name!r}"
+        raise ValueError(msg if fits else _difference(tensors, shown))
+    fit = fits[chosen[0]]
     step = None
     values: list[Any]  # No table has keys.
-    if all(table.is_published for _, table in tables):
-        cut = view.cut([key for key, _ in tables])
+    if all(table.is_published for _, table, _ in fit):
+        cut = view.cut([key for key, _, _ in fit])
         step, values = cut.step, list(cut.values())
     else:
-        values = [table.get() for _, table in tables]
+        values = [table.get() for _, table, _ in fit]
     groups = groups_of(list(tensors))
     for group in groups:
         group.load()
-    for part, array in zip(parts, values, strict=True):
+    for (_, _, part), array in zip(fit, values, strict=True):
         first = 0
         for tensor in part:
             tensor.assign(array[first : first + tensor.size])
@@ -55,3 +58,48 @@ def load_live(name: str, tensors: Sequence[Tensor], view: View) -> int | None:
     for group in groups:
         group.scatter()
     return step
+
+
+def _fits(
+    wanted: str, tensors: Sequence[Tensor], shown: dict[str, Any]
+) -> tuple[dict[str, _Fit], list[str]]:
+    """Return all fits by the name of their first table, and the names of those that are wanted."""
+    found = (_OF_MODEL.fullmatch(table.name) for table in shown.values())
+    models = dict.fromkeys([wanted, *(match["name"] for match in found if match)])
+    filled = sum(tensor.size > 0 for tensor in tensors)
+    fits: dict[str, _Fit] = {}
+    named = []
+    for model in models:
+        # The workers may exchange the model in fragments, each of which has tables of its own.
+        for fragments in range(1, max(2, min(filled, len(shown)) + 1)):
+            parts = [entry for part in tables_of(model, tensors, fragments) for entry in part]
+            names = {name for name, _ in parts}
+            tables = [item for item in shown.items() if item[1].name in names]
+            # Models of one class have tables of the same names, one model after the other.
+            for first in range(0, len(tables), max(len(parts), 1)):
+                places = zip(tables[first : first + len(parts)], parts, strict=False)
+                fit = [(key, table, part) for (key, table), (_, part) in places]
+                sizes = [(sum(tensor.size for tensor in part),) for _, part in parts]
+                if [table.shape for _, table, _ in fit] == sizes and fit[0][0] not in fits:
+                    fits[fit[0][0]] = fit
+                    if wanted in (model, fit[0][0]):
+                        named.append(fit[0][0])
+    return fits, named
+
+
+def _difference(tensors: Sequence[Tensor], shown: dict[str, Any]) -> str:
+    """Return what the models of a session have, and what no one of them fits."""
+    models: dict[str, dict[str, int]] = {}  # the number of tensors in each table of a model
+    sizes: dict[str, int] = {}
+    for table in shown.values():
+        if match := _OF_MODEL.fullmatch(table.name):
+            models.setdefault(match["name"], {})[table.name] = int(match["count"] or 1)
+            sizes[match["name"]] = sizes.get(match["name"], 0) + table.shape[0]
+    listed = ", ".join(
+        f"{name!r} of {sum(counts.values())} tensors with {sizes[name]} elements"
+        for name, counts in models.items()
+    )
+    return (
+        f"module: expected the shapes and dtypes of a model of the session, {listed or 'of none'}, "
+        f"received {len(tensors)} tensors with {sum(tensor.size for tensor in tensors)} elements"
+    )

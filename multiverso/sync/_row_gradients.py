@@ -3,7 +3,7 @@
 import math
 import threading
 import warnings
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from multiverso._native import capi, supported
 from multiverso._native.arguments import finite
 from multiverso.api import current_session
-from multiverso.tables import Future, HashTable, MatrixTable
+from multiverso.publishing import FollowedTable
+from multiverso.tables import Future, HashTable, LiveTable, MatrixTable
 from multiverso.tables._ids import ids_of_any_shape
 
+#: A table of a view, whose rows can only be read.
+ViewTable = LiveTable | FollowedTable
 #: A table whose rows are named by ids: row numbers or keys.
-RowTable = MatrixTable | HashTable
+RowTable = MatrixTable | HashTable | ViewTable
 
 
 #: A list of gradients is merged when it has twice as many rows as after the last time, and as many.
@@ -32,14 +35,45 @@ _NEVER_SENT: Final = (
 )
 
 
-def rows_of(table: RowTable, ids: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows of ids of any shape outside training, in shape (*ids.shape, num_col).
+class RowReader:
+    """The rows of a table, as they are read outside training.
 
-    The read is part of no round, and gives no row to a key.
+    A read is part of no round, and gives no row to a key.
+
+    Parameters
+    ----------
+    table : MatrixTable, HashTable, LiveTable or FollowedTable
+        A table whose rows have ids.
     """
-    flat = ids_of_any_shape(ids, "ids").reshape(-1)
-    rows: NDArray[Any] = table.peek(flat)
-    return rows.reshape(*ids.shape, table.num_col)
+
+    def __init__(self, table: Any) -> None:
+        is_array = isinstance(table, ViewTable) and len(table.shape) == 1
+        if is_array or not isinstance(table, RowTable):
+            received = repr(table) if is_array else type(table).__name__
+            msg = f"table: expected a MatrixTable or HashTable, received {received}"
+            raise TypeError(msg)
+        #: A `RowTable`.
+        self.table = found = cast("Any", table)
+        #: Whether the table is one of a view, so that its rows can only be read.
+        self.is_view = isinstance(table, ViewTable)
+        self._peek = found.get if self.is_view else found.peek
+        self.num_col: int = found.shape[1] if self.is_view else found.num_col
+        #: The number of rows, or None if the rows have keys.
+        self.num_row: int | None = None
+        if self.is_view or isinstance(table, MatrixTable):
+            self.num_row = found.shape[0]
+        #: The dtype of rows and gradients.
+        self.dtype: np.dtype[Any] = found.dtype if self.is_view else found.value_dtype
+
+    def has_initial_rows(self) -> bool:
+        """Return whether rows that nobody has changed have computed values, not given ones."""
+        return bool(self.table.has_rows if self.is_view else self.table.initializer is not None)
+
+    def peek(self, ids: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col)."""
+        flat = ids_of_any_shape(ids, "ids").reshape(-1)
+        rows: NDArray[Any] = self._peek(flat)
+        return rows.reshape(*ids.shape, self.num_col)
 
 
 def _insertion(table: RowTable, insert: bool) -> dict[str, bool]:
@@ -111,7 +145,7 @@ class _Parts:
             self.append(ids, gradients)
 
 
-class RowGradients:
+class RowGradients(RowReader):
     """Collects the gradients of rows until they are sent to the table as one add.
 
     Frameworks compute gradients in threads of their own, so `collect` may be called from any.
@@ -121,16 +155,16 @@ class RowGradients:
     gradients. What the program does to that number is done to the rows: `multiply` them, or `drop`
     them.
 
-    The table is a MatrixTable or HashTable of floating-point numbers whose updater takes gradients.
+    The table is a MatrixTable or HashTable of floating-point numbers whose updater takes gradients,
+    or one of a view, whose rows are looked up only.
     """
 
     def __init__(self, table: Any) -> None:
-        if not isinstance(table, RowTable):
-            msg = f"table: expected a MatrixTable or HashTable, received {type(table).__name__}"
-            raise TypeError(msg)
-        updater = {"add": "add", "easgd": "easgd"}.get(table.updater, "updater")
-        supported.check("layers", updater, *([] if table.value_dtype.kind == "f" else ["integers"]))
-        self.table: RowTable = table
+        super().__init__(table)
+        features = ["layers", *([] if self.dtype.kind == "f" else ["integers"])]
+        if isinstance(table, MatrixTable | HashTable):
+            features.append({"add": "add", "easgd": "easgd"}.get(table.updater, "updater"))
+        supported.check(*features)
         #: Whether something calls `send`, so that no warning is needed.
         self.has_sender = False
         self._mutex = threading.Lock()
@@ -152,27 +186,42 @@ class RowGradients:
         if insert:
             self.note_look_up()
         flat = ids_of_any_shape(ids, "ids").reshape(-1)
-        rows = np.empty((len(flat), self.table.num_col), self.table.value_dtype)
+        rows = np.empty((len(flat), self.num_col), self.dtype)
         self.get_rows(flat, rows, insert=insert)
-        return rows.reshape(*ids.shape, self.table.num_col)
+        return rows.reshape(*ids.shape, self.num_col)
 
     def get_rows(self, ids: NDArray[np.int64], out: NDArray[Any], *, insert: bool) -> None:
         """Get the rows of ids in one dimension, as `rows_of` does."""
-        if insert:
+        if insert and not self.is_view:
             self._has_got = True
             self.table.get(ids, out=out, **_insertion(self.table, True))
         else:
-            self.table.peek(ids, out)
+            self._peek(ids, out=out)
 
     def begin_rows(
         self, ids: NDArray[np.int64], out: NDArray[Any], *, insert: bool, fresh: bool
     ) -> Future[Any] | None:
         """Begin to get the rows, or get them at once if that is part of no round."""
-        if not insert and not fresh and current_session().options.mode != capi.MV_MODE_ASYNC:
+        if self.is_view or (
+            not insert and not fresh and current_session().options.mode != capi.MV_MODE_ASYNC
+        ):
             self.get_rows(ids, out, insert=False)
             return None
         self._has_got = self._has_got or insert
-        return self.table.get_async(ids, out, fresh=fresh, **_insertion(self.table, insert))
+        future: Future[Any] = self.table.get_async(
+            ids, out, fresh=fresh, **_insertion(self.table, insert)
+        )
+        return future
+
+    def require_prefetch(self) -> None:
+        """Raise an error if rows cannot be got before their look-up."""
+        if not self.is_view:
+            supported.check("prefetch", *current_session().features())
+
+    def require_training(self) -> None:
+        """Raise an error if the rows cannot be trained, which a layer calls in a backward pass."""
+        if self.is_view:
+            supported.check("layers of a view", "training rows")
 
     def note_look_up(self) -> None:
         """Note that rows are looked up for training. Later gradients are of another batch."""
@@ -181,9 +230,9 @@ class RowGradients:
 
     def collect(self, ids: NDArray[Any], gradients: NDArray[Any]) -> None:
         """Keep the gradients of the rows `ids`, of shape (*ids.shape, num_col), without a copy."""
+        self.require_training()
         flat_ids = ids_of_any_shape(ids, "ids").reshape(-1)
-        flat = np.ascontiguousarray(gradients, self.table.value_dtype)
-        flat = flat.reshape(-1, self.table.num_col)
+        flat = np.ascontiguousarray(gradients, self.dtype).reshape(-1, self.num_col)
         if self._is_second and not self.has_sender:
             self.has_sender = True  # One warning is enough.
             warnings.warn(_NEVER_SENT.format(table=self.table), RuntimeWarning, stacklevel=2)
@@ -263,9 +312,10 @@ class RowGradients:
         """
         self.has_sender = True
         is_sent = self.unscale(scale)
+        if self.is_view:
+            return is_sent  # There are no gradients.
         mode = current_session().options.mode
-        num_col, dtype = self.table.num_col, self.table.value_dtype
-        no_ids, no_rows = np.empty(0, np.int64), np.empty((0, num_col), dtype)
+        no_ids, no_rows = np.empty(0, np.int64), np.empty((0, self.num_col), self.dtype)
         if mode == capi.MV_MODE_SYNC and not self._has_got:
             self.begin_rows(no_ids, no_rows, insert=True, fresh=False)
         self._has_got = False

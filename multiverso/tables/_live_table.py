@@ -42,6 +42,9 @@ class LiveTable:
         because the session is in sync mode or the table lies on several nodes.
     is_published : bool
         Whether the last version has the table.
+    has_rows : bool
+        Whether only some rows exist: those of the keys of a hash table, or those that have ever
+        changed, of a matrix with an initializer.
     rows : range
         The rows that can be read: all, except that each node of a session on several nodes shows
         only its own rows of a hash table or of a table with an initializer.
@@ -66,6 +69,7 @@ class LiveTable:
         self.is_hash: bool = raw["kind"] == capi.MV_TABLE_HASH
         self.is_live: bool = raw["is_live"]
         self.is_published: bool = raw["is_published"]
+        self._initial: int = raw["initial"]  # what computes initial values, or 0
         self.dtype: np.dtype[Any] = DTYPES.get(raw["dtype"], _FLOAT32)
         self._code: int = raw["dtype"]
         self._num_row, self._num_col = raw["num_row"], raw["num_col"]
@@ -75,6 +79,11 @@ class LiveTable:
             self.shape = (None, self._num_col)
         elif raw["kind"] == capi.MV_TABLE_ARRAY:
             self.shape = (self._num_row,)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether only some rows exist."""
+        return self._initial != 0 and len(self.shape) == 2
 
     def get(self, ids: ArrayLike | None = None, out: Any = None) -> NDArray[Any]:
         """Return the table or some of its rows, while the session continues.

@@ -62,7 +62,7 @@ class ConnectedGradients(RowGradients):
         self._rate = 1.0  # Of the optimizer, as a factor of the one that it is based on.
         self._first_rate: float | None = None  # The highest one, if no scheduler has noted one.
         self._has_warned = False  # Of a rate above the first one.
-        self._table_rate = table._program_rate
+        self._table_rate = 0.0 if self.is_view else table._program_rate
         self._set_rate: float | None = None  # What this object has given the table.
         self._is_stepping = False
         self._in_step: torch.Tensor | None = None  # What an optimizer sees in its step.
@@ -215,7 +215,8 @@ def _connections(
 ) -> Iterator[tuple[Connection, ConnectedGradients, dict[str, Any]]]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if isinstance(parameter, Connection) and parameter.rows is not None:
+            is_connected = isinstance(parameter, Connection) and parameter.rows is not None
+            if is_connected and not parameter.rows.is_view:
                 yield parameter, parameter.rows, group
 
 

@@ -12,7 +12,6 @@ import torch
 
 from multiverso._native import supported
 from multiverso._native.arguments import flag, integer
-from multiverso.api import current_session
 from multiverso.sync._row_gradients import RowLayer, RowTable
 from multiverso.tables import MatrixTable
 from multiverso.tables._options import UpdaterName
@@ -61,6 +60,10 @@ _ABSENT: Final = {
 }
 
 
+#: What a look-up raises in `torch.export`, whose compiler cannot ask the library for it.
+_EXPORTED: Final = supported.refusal_of("layers", "export")
+
+
 class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
     """A layer whose rows are in a table.
 
@@ -92,30 +95,35 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
             raise ValueError(msg)
         self.sparse = flag(sparse, "sparse")
         self._gradients = ConnectedGradients(table)
-        self.padding_idx = None if padding_idx is None else _checked_padding(padding_idx, table)
+        self.padding_idx = (
+            None if padding_idx is None else _checked_padding(padding_idx, self._gradients.num_row)
+        )
         self.max_norm, self.scale_grad_by_freq = None, False
-        self.connection = Connection(torch.zeros((), dtype=getattr(torch, table.value_dtype.name)))
+        self.connection = Connection(
+            torch.zeros((), dtype=getattr(torch, self._gradients.dtype.name))
+        )
         self.connection.rows = self._gradients
         # PyTorch's layers begin with a padding of zeros, unless the program gives them all rows.
-        self._has_zero_padding = padding_idx is not None and table.initializer is not None
+        self._has_zero_padding = padding_idx is not None and self._gradients.has_initial_rows()
         self._ahead = _Ahead()
 
     @property
     def table(self) -> RowTable:
         """The table."""
-        return self._gradients.table
+        table: RowTable = self._gradients.table
+        return table
 
     @property
     def num_embeddings(self) -> int:
         """The number of rows of a matrix. A hash table has none, so this raises AttributeError."""
-        if not isinstance(self.table, MatrixTable):
+        if self._gradients.num_row is None:
             raise AttributeError(_ABSENT["num_embeddings"])
-        return self.table.num_row
+        return self._gradients.num_row
 
     @property
     def embedding_dim(self) -> int:
         """The number of columns of the table."""
-        return self.table.num_col
+        return self._gradients.num_col
 
     def __getattr__(self, name: str) -> Any:
         """Return a parameter, a buffer or a module of the layer, or say why there is none."""
@@ -188,7 +196,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
             again.
 
         """
-        supported.check("prefetch", *current_session().features())
+        self._gradients.require_prefetch()
         self._offer(self._begin(ids, fresh=fresh))
 
     def _offer(self, rows: Rows) -> None:
@@ -238,9 +246,15 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
                         return rows
         return self._get(ids, is_training)
 
-    @_untraced
     def _look_up(self, ids: torch.Tensor, bags: Bags | None = None) -> torch.Tensor:
         """Return the rows of a batch, of shape (*ids.shape, num_col), or those of its bags."""
+        is_exporting = torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", bool)()
+        if is_exporting and _EXPORTED is not None:
+            raise _EXPORTED.error(_EXPORTED.sentence)
+        return self._found(ids, bags)
+
+    @_untraced
+    def _found(self, ids: torch.Tensor, bags: Bags | None) -> torch.Tensor:
         is_training = self._is_training()
         if is_training:
             self._gradients.note_look_up()
@@ -284,11 +298,10 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
 
 
-def _checked_padding(padding_idx: object, table: RowTable) -> int:
+def _checked_padding(padding_idx: object, num_row: int | None) -> int:
     """Return the row of the padding. Negative numbers count from the end of a matrix."""
     index = integer(padding_idx, "padding_idx", -(2**63))
-    if isinstance(table, MatrixTable):
-        num_row = table.num_row
+    if num_row is not None:
         if not -num_row <= index < num_row:
             msg = f"padding_idx: expected {-num_row} to {num_row - 1}, received {index}"
             raise ValueError(msg)
@@ -347,7 +360,7 @@ def prefetch(
 
     """
     depth = integer(depth, "depth", 1)
-    supported.check("prefetch", *current_session().features())
+    layer._gradients.require_prefetch()
     ids_of: Callable[[Any], torch.Tensor] = key if callable(key) else lambda batch: batch[key]
     if key is None:
         ids_of = lambda batch: batch  # noqa: E731

@@ -39,8 +39,8 @@ class Rows:
         if distinct:
             self._row_ids, self._places = torch.unique(ids, return_inverse=True)
             shape = self._row_ids.shape
-        self._dtype: torch.dtype = getattr(torch, gradients.table.value_dtype.name)
-        self._num_col = gradients.table.num_col
+        self._dtype: torch.dtype = getattr(torch, gradients.dtype.name)
+        self._num_col = gradients.num_col
         # Only a GPU gets each row once, and copies faster from pinned memory.
         shape = (*shape, self._num_col)
         values = torch.empty(shape, dtype=self._dtype, device="cpu", pin_memory=distinct)

@@ -28,8 +28,9 @@ class Embedding(TableLayer):
     Parameters
     ----------
     table : MatrixTable or HashTable
-        A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
-        gradients, keys of a hash table get no row.
+        A table of floating-point numbers whose updater takes gradients, or one of the ``tables`` of
+        `multiverso.attach` or `multiverso.follow`, whose rows are read and not trained. In `eval`
+        mode and without gradients, keys of a hash table get no row.
     padding_idx : int, optional
         A row that gets no gradient. In a matrix, negative numbers count from the end.
     sparse : bool, optional
@@ -92,8 +93,9 @@ class EmbeddingBag(TableLayer):
     Parameters
     ----------
     table : MatrixTable or HashTable
-        A table of floating-point numbers whose updater takes gradients. In `eval` mode and without
-        gradients, keys of a hash table get no row.
+        A table of floating-point numbers whose updater takes gradients, or one of the ``tables`` of
+        `multiverso.attach` or `multiverso.follow`, whose rows are read and not trained. In `eval`
+        mode and without gradients, keys of a hash table get no row.
     mode : {"mean", "sum"}, optional
         How the rows of a bag are combined.
     padding_idx : int, optional

@@ -2,6 +2,7 @@
 
 import torch
 
+from multiverso.publishing import FollowedView
 from multiverso.sync import _live
 from multiverso.sync._shares import SyncStatistics
 from multiverso.tables import View
@@ -11,21 +12,30 @@ __all__ = ["load_live"]
 
 
 def load_live(
-    module: torch.nn.Module, view: View, sync_buffers: SyncStatistics = "average"
+    module: torch.nn.Module,
+    view: View | FollowedView,
+    sync_buffers: SyncStatistics = "average",
+    *,
+    name: str | None = None,
 ) -> int | None:
     """Set the parameters and buffers of a module to those that a running session has for it.
 
-    The workers of the session synchronize a module of the same architecture with
-    `TorchParamManager` or `DistributedOptimizer`. This process only reads; see `multiverso.attach`.
+    The workers of the session synchronize a module with `TorchParamManager` or
+    `DistributedOptimizer`, whose tensors have the same shapes and dtypes in the same order. This
+    process only reads; see `multiverso.attach` and `multiverso.follow`. Rows of `Embedding` layers
+    are not loaded: create the layers with the tables of the view.
 
     Parameters
     ----------
     module : torch.nn.Module
         The module, on any device.
-    view : multiverso.View
+    view : multiverso.View or multiverso.FollowedView
         The session.
     sync_buffers : {"average", "master", False}, optional
         The argument of the workers.
+    name : str, optional
+        The class of the workers' module, or the name of its table in ``view.tables``, if several
+        fit. By default, a module of the same class, or else the only one that fits.
 
     Returns
     -------
@@ -36,7 +46,7 @@ def load_live(
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid, or the session does not train such a module.
+        If an argument is invalid, or no module of the session fits, or several do.
     StateError, OperationTimeout
         As for `multiverso.View.cut`.
 
@@ -57,4 +67,5 @@ def load_live(
     100 True
 
     """
-    return _live.load_live(type(module).__name__, tensors_of(module, sync_buffers, False), view)
+    tensors = tensors_of(module, sync_buffers, False)
+    return _live.load_live(type(module).__name__, name, tensors, view)

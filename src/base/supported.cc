@@ -68,6 +68,9 @@ constexpr FeatureInfo kFeatures[] = {
     {"fragment_sync_delay", "`fragment_sync_delay=` or `fragment_update_alpha=`"},
     {"overlap", "`overlap=True`"},
     {"layers", "`Embedding` and the other layers for PyTorch, Keras and JAX"},
+    {"layers of a view", "the same with a table of `mv.attach` or `mv.follow`"},
+    {"training rows", "backward passes through the layers"},
+    {"export", "`torch.export` or `torch.jit.trace` of a module with the layers"},
     {"prefetch", "`prefetch` of the layers"},
     {"shard", "`multiverso.keras_ext.shard`"},
     {"learn", "`multiverso.learn`"},
@@ -334,6 +337,12 @@ constexpr Refusal kRefusals[] = {
     Value({F::kEasgd, F::kLayer},
           "table: expected a float table whose updater takes gradients, such as 'sgd' or "
           "'rowwise_adagrad', received one with 'easgd'"),
+    Lacks({F::kViewLayer, F::kTrainRows},
+          "table: expected one of this session to train its rows, received one of a view, which "
+          "can only be read; train in the job, and look rows up without gradients here"),
+    Lacks({F::kLayer, F::kExport},
+          "export: expected a module without rows of a table, which no file can contain, received "
+          "a layer that looks them up; export the module that takes the rows as an argument"),
     Value({F::kElastic, F::kPrefetch},
           "prefetch: expected a session whose ranks stay, received an elastic one; look the rows "
           "up in forward"),

@@ -189,6 +189,7 @@ Result<std::string> JobReader::Json() {
     object.Add("num_row", header.spec.num_row).Add("num_col", header.spec.num_col);
     object.Add("first_row", header.published_rows.first);
     object.Add("end_row", header.published_rows.end).Add("is_live", view->live != nullptr);
+    object.Add("initial", header.spec.initializer.kind);
     return object.Add("is_published", is_published).Take();
   };
   JsonObject job;

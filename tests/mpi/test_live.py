@@ -162,100 +162,53 @@ def test_cuts_stay_complete_when_a_publishing_rank_is_killed(per_node):
 
 @pytest.mark.one_mpi
 def test_tables_come_and_go():
-    script = """
-import sys, numpy as np, multiverso as mv
-mv.init(name=sys.argv[1])
-first = mv.ArrayTableHandler(10, name="first")
-sys.stdin.readline()
-second = mv.MatrixTableHandler(5, 2, name="second", dtype="float64")
-second.add(np.ones((5, 2)))
-del first
-mv.publish(7)
-print("changed", flush=True)
-sys.stdin.readline()
-del second  # It stays in the version that has it.
-print("released", flush=True)
-sys.stdin.readline()
-"""
-    name = name_of("tables")
-    with subprocess.Popen(
-        [sys.executable, "-c", script, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as job:
-        try:
-            with mv.attach(name, timeout=60) as view:
-                while "first" not in view.tables:
-                    pass
-                first = view.tables["first"]
-                assert view.version == 0
-                with pytest.raises(mv.OperationTimeout, match="version 1"):
-                    view.cut(timeout=0.01)
-                job.stdin.write(b"\n")
-                job.stdin.flush()
-                assert job.stdout.readline() == b"changed\n"
-                assert list(view.tables) == ["second"]
-                with pytest.raises(mv.errors.StateError, match="released"):
-                    first.get()
-                cut = view.cut()
-                assert (cut.version, cut.step, list(cut)) == (1, 7, ["second"])
-                np.testing.assert_array_equal(cut["second"], np.ones((5, 2)))
-                with pytest.raises(
-                    mv.errors.StateError, match="no table 'first'; its tables: 'second'"
-                ):
-                    view.cut(["first"])
-                with pytest.raises(IndexError, match="row_ids"):
-                    view.tables["second"].get([5])
-                with pytest.raises(TypeError, match="out"):
-                    view.tables["second"].get(out=np.empty((5, 2), np.int32))
-                second = view.tables["second"]
-                job.stdin.write(b"\n")
-                job.stdin.flush()
-                assert job.stdout.readline() == b"released\n"
-                np.testing.assert_array_equal(view.cut()["second"], np.ones((5, 2)))
-                with pytest.raises(mv.errors.StateError, match="released"):
-                    second.get()
-        finally:
-            job.kill()
+    with mv.session(name=name_of("tables")), mv.attach(os.getpid()) as view:
+        tables = [mv.ArrayTable(10, name="first")]
+        first = view.tables["first"]
+        assert view.version == 0
+        with pytest.raises(mv.OperationTimeout, match="version 1"):
+            view.cut(timeout=0.01)
+        tables = [mv.MatrixTable(5, 2, np.ones((5, 2)), name="second", dtype="float64")]
+        mv.publish(7)
+        assert list(view.tables) == ["second"]
+        with pytest.raises(mv.errors.StateError, match="released"):
+            first.get()
+        cut = view.cut()
+        assert (cut.version, cut.step, list(cut)) == (1, 7, ["second"])
+        with pytest.raises(mv.errors.StateError, match="no table 'first'; its tables: 'second'"):
+            view.cut(["first"])
+        second = view.tables["second"]
+        with pytest.raises(IndexError, match="row_ids"):
+            second.get([5])
+        with pytest.raises(TypeError, match="out"):
+            second.get(out=np.empty((5, 2), np.int32))
+        tables.clear()  # The table stays in the version that has it.
+        np.testing.assert_array_equal(view.cut()["second"], np.ones((5, 2)))
+        with pytest.raises(mv.errors.StateError, match="released"):
+            second.get()
 
 
 @pytest.mark.one_mpi
 def test_a_view_that_waits_keeps_tables_created_meanwhile():
-    script = """
-import sys, multiverso as mv
-with mv.session(name=sys.argv[1]):
-    first = mv.ArrayTableHandler(10, 1, name="first")
-    print("created", flush=True)
-    sys.stdin.readline()
-    second = mv.ArrayTableHandler(10, 2, name="second")
-    mv.publish(1)
-    sys.stdin.readline()
-    third = mv.ArrayTableHandler(10, 3, name="third")
-    mv.publish(2)
-"""
-    name = name_of("late")
-    command = [sys.executable, "-c", script, name]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
-        try:
-            assert job.stdout.readline() == b"created\n"
-            waiting, idle = mv.attach(name, timeout=60), mv.attach(job.pid)
-            assert list(waiting.tables) == ["first"]
-            job.stdin.write(b"\n")
-            job.stdin.flush()
-            assert waiting.wait(1) == 1
-            cut = waiting.cut()
-            assert {table: values[0] for table, values in cut.items()} == {"first": 1, "second": 2}
-            assert idle.wait(1) == 1
-            job.communicate(b"\n", timeout=60)
-            # Nothing can find the third table any more, and a part of a version is not a cut.
-            for view in (waiting, idle):
-                for call in (view.cut, lambda view=view: view.cut(["first"])):
-                    with pytest.raises(
-                        mv.errors.StateError, match="last call of this view.*shut down"
-                    ):
-                        call()
-                assert view.wait(2) == 2
-                view.close()
-        finally:
-            job.kill()
+    with mv.session(name=name_of("late")):
+        tables = [mv.ArrayTable(10, 1, name="first")]
+        waiting, idle = (mv.attach(os.getpid()) for _ in range(2))
+        assert list(waiting.tables) == ["first"]
+        tables.append(mv.ArrayTable(10, 2, name="second"))
+        mv.publish(1)
+        assert waiting.wait(1) == 1
+        cut = waiting.cut()
+        assert {table: values[0] for table, values in cut.items()} == {"first": 1, "second": 2}
+        assert idle.wait(1) == 1
+        tables.append(mv.ArrayTable(10, 3, name="third"))
+        mv.publish(2)
+    # Nothing can find the third table any more, and a part of a version is not a cut.
+    for view in (waiting, idle):
+        for names in (None, ["first"]):
+            with pytest.raises(mv.errors.StateError, match="last call of this view.*shut down"):
+                view.cut(names)
+        assert view.wait(2) == 2
+        view.close()
 
 
 @pytest.mark.one_mpi

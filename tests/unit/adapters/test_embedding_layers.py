@@ -1,11 +1,13 @@
 """What the layers of all frameworks do with the rows of a table, with one worker."""
 
+import os
+import tempfile
 import warnings
 
 import numpy as np
 import pytest
 from keras_models import HAS_KERAS
-from requirements import is_installed, needs
+from requirements import is_installed, needs, needs_found_sessions
 from sessions import SessionTestCase
 from torch_devices import HAS_TORCH, on_gpu
 
@@ -106,6 +108,35 @@ class LayerCases:
         layer.step()
         np.testing.assert_array_equal(table.get([5, -9, 1], insert=False)[:, 0], [-2, -1, 0])
         self.assertEqual(len(table), 2)
+
+    @needs_found_sessions
+    def test_tables_of_views_are_looked_up_and_not_trained(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        mv.shutdown()
+        mv.init(name=f"layers-{os.getpid()}")
+        normal = mv.initializers.RandomNormal(seed=3)
+        rows = table_of(dtype="float16", name="rows")
+        keys = mv.HashTable(COLUMNS, 100, normal, updater="sgd", name="keys")
+        array = mv.ArrayTable(COLUMNS, name="array")
+        integers = mv.MatrixTable(2, COLUMNS, dtype="int32", name="integers")
+        trained = keys.get([5, -9])
+        mv.publish(to=folder)
+        attached, followed = mv.attach(os.getpid()), mv.follow(folder, timeout=60, default=0.5)
+        for view, absent in ((attached, keys.peek([7])[0]), (followed, 0.5)):
+            layers = [self.layer(view.tables[name]) for name in (rows.name, "keys")]
+            self.assertIs(layers[0].table.has_rows, False)
+            for ids in ([[7, 0], [7, 3]], np.zeros((0, 3), "int32")):
+                np.testing.assert_array_equal(self.look_up(layers[0], ids), START[np.array(ids)])
+            found = self.look_up(layers[1], [5, 7, -9])
+            np.testing.assert_array_equal(found, [trained[0], np.full(COLUMNS, absent), trained[1]])
+            for layer in layers:
+                with self.assertRaisesRegex(Exception, "received one of a view, which can only be"):
+                    self.differentiate(layer, [5])
+                self.assertTrue(layer.step())
+            for table, error in ((array, TypeError), (integers, ValueError)):
+                self.assertRaises(error, self.layer, view.tables[table.name])
+            view.close()
+            self.assertRaisesRegex(mv.errors.StateError, "closed", layers[1].table.get, [5])
 
     def test_wrong_ids_raise(self):
         keys = mv.HashTableHandler(COLUMNS, 100, updater="sgd")

@@ -293,36 +293,37 @@ class TestTables(FolderTestCase):
         self.addCleanup(view.close)
         return view
 
-    def test_get_of_rows_and_keys(self):
-        view = self.follow_one(
-            lambda: mv.MatrixTable(5, 2, name="m"), lambda m: m.add([[1, 2]], row_ids=[3])
-        )
-        table = view.tables["m"]
-        np.testing.assert_array_equal(table.get([3, 0]), [[1, 2], [0, 0]])
-        out = np.empty((1, 2), np.float32)
-        self.assertIs(table.get([3], out=out), out)
-        np.testing.assert_array_equal(out, [[1, 2]])
-        self.assertRaises(IndexError, table.get, [5])
-        self.assertEqual((table.shape, table.is_hash, table.has_rows), ((5, 2), False, False))
-
     def test_keys_without_rows_have_the_initial_value_if_it_is_known(self):
-        view = self.follow_one(
-            lambda: mv.HashTable(2, capacity=9, name="k", init_value=7),
-            lambda k: k.add([[1, 1]], keys=[5]),
+        view, other = (
+            self.follow_one(
+                lambda start=start: mv.HashTable(2, capacity=9, name="k", init_value=start),
+                lambda k: k.add([[1, 1]], keys=[5]),
+            ).tables["k"]
+            for start in (7, RandomNormal())
         )
-        table = view.tables["k"]
-        np.testing.assert_array_equal(table.get([4, 5]), [[7, 7], [8, 8]])
-        np.testing.assert_array_equal(table.contains([4, 5]), [False, True])
-        self.assertRaises(TypeError, table.get)
-
-    def test_random_initial_values_need_a_default(self):
-        view = self.follow_one(
-            lambda: mv.HashTable(2, capacity=9, name="k", init_value=RandomNormal()),
-            lambda k: k.add([[1, 1]], keys=[5]),
-        )
+        np.testing.assert_array_equal(view.get([4, 5]), [[7, 7], [8, 8]])
+        np.testing.assert_array_equal(view.contains([4, 5]), [False, True])
+        self.assertRaises(TypeError, view.get)
         with self.assertRaisesRegex(IndexError, "1 of 2 ids have no row, the first is 4"):
-            view.tables["k"].get([4, 5])
-        np.testing.assert_array_equal(view.tables["k"].get([4], default=0.5), [[0.5, 0.5]])
+            other.get([4, 5])
+        np.testing.assert_array_equal(other.get([4], default=0.5), [[0.5, 0.5]])
+
+    def test_a_table_says_when_it_shows_nothing_any_more(self):
+        for rows in (4, 5):
+            with mv.session(name="followed"):
+                self.table = mv.MatrixTable(rows, 2, name="m")
+                mv.publish(rows, to=self.folder)
+            if rows == 4:
+                view = mv.follow(self.folder)
+                former = view.tables["m"]
+        with view.lock, self.assertRaisesRegex(StateError, "without view.lock"):
+            view.wait(timeout=60)
+        former.get([3])
+        view.wait(timeout=60)
+        self.assertRaisesRegex(StateError, "'m': since version 2, view.tables", former.get, [3])
+        present = view.tables["m"]
+        view.close()
+        self.assertRaisesRegex(StateError, "'m': the view has been closed", present.get, [3])
 
     def test_rows_that_never_changed_are_not_written(self):
         view = self.follow_one(

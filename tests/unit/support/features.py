@@ -174,7 +174,7 @@ OTHER = (
         r"_layer\b|\bEmbedding",
         "multiverso/*_ext/_layer.py multiverso/*_ext/embedding.py multiverso/*_ext/_rows.py "
         "multiverso/*_ext/layers.py",
-        "layers, prefetch",
+        "layers, prefetch, layers of a view, training rows, export",
     ),
 )
 
