@@ -22,8 +22,10 @@ bool CheckVersion(StoryJob* job, JobReader* reader, const std::string& who, uint
     const int64_t count = table == 0 ? StoryRows(*job, 0) * kMatrixColumns : kArrayElements;
     std::vector<double> wide(static_cast<size_t>(count));
     std::vector<float> narrow(static_cast<size_t>(count));
-    const Request request = Request::Get(table == 0 ? static_cast<void*>(wide.data())
-                                                    : static_cast<void*>(narrow.data()));
+    std::vector<int64_t> ids;
+    const Request request =
+        StoryGet(*job, table, &ids,
+                 table == 0 ? static_cast<void*>(wide.data()) : static_cast<void*>(narrow.data()));
     const Status status = reader->Run(table, version, request, count,
                                       WaitLimit::Until(Clock::now() + std::chrono::seconds(60)));
     if (status.code() == Code::kOutdated) return false;
@@ -38,14 +40,27 @@ bool CheckVersion(StoryJob* job, JobReader* reader, const std::string& who, uint
   return true;
 }
 
+// Keeps a publication in its buffer. Returns false if it is too late for that, or if other readers
+// keep as many as they may.
+bool Pin(StoryJob* job, JobReader* reader, const std::string& who, uint64_t version) {
+  const Status status =
+      reader->pins()->Pin(version, WaitLimit::Until(Clock::now() + std::chrono::seconds(60)));
+  if (!status.ok() && status.code() != Code::kOutdated && status.code() != Code::kState) {
+    job->book->Violation(who + ": " + status.text());
+  }
+  return status.ok();
+}
+
 }  // namespace
 
 void RunReader(StoryJob* job, int number) {
   const std::string who = StrCat("reader ", number);
   std::unique_ptr<JobReader> reader;
   const auto is_over = [&] { return job->HaveEnded(job->workers()); };
+  // Some readers open the session when it is nearly over.
+  const uint64_t longest_wait = Random() % 3 == 0 ? 2000 * kMillisecond : 20 * kMillisecond;
   while (reader == nullptr) {
-    SleepUntil(Now() + kMillisecond + static_cast<int64_t>(Random() % (20 * kMillisecond)));
+    SleepUntil(Now() + kMillisecond + static_cast<int64_t>(Random() % longest_wait));
     if (is_over()) return;
     auto attached = JobReader::Attach(kStoryName, 0);
     if (attached.ok()) reader = std::move(attached.value());
@@ -68,8 +83,18 @@ void RunReader(StoryJob* job, int number) {
     }
     last = published;
     last_step = step;
-    (void)CheckVersion(job, reader.get(), who, published, step);
+    if (Random() % 4 == 0) {
+      // The session may take the buffer while this reader is in the middle of it.
+      SuspendAt(CurrentRank(), PointsOf(CurrentRank()) + Random() % 3000,
+                static_cast<int64_t>(Random() % (200 * kMillisecond)));
+    }
+    const bool is_pinned = Random() % 3 == 0 && Pin(job, reader.get(), who, published);
     if (Random() % 2 == 0) SleepUntil(Now() + static_cast<int64_t>(Random() % (50 * kMillisecond)));
+    const bool is_whole = CheckVersion(job, reader.get(), who, published, step);
+    if (is_pinned && !is_whole && job->kind() != StoryJob::kLazy) {
+      job->book->Violation(StrCat(who, ": version ", published, " has gone, which is pinned"));
+    }
+    if (is_pinned) (void)reader->pins()->Unpin(published);
   }
   // What was published last stays readable after the end.
   if (last > 0) (void)CheckVersion(job, reader.get(), who + " after the end", last, last_step);

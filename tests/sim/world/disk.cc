@@ -31,7 +31,9 @@ Disk::~Disk() = default;
 
 void Disk::SetFaults(const DiskFaults& faults) {
   faults_ = faults;
-  changes_ = failures_ = failed_removals_ = 0;
+  calls_.clear();
+  failed_.clear();
+  failures_ = failed_removals_ = failed_reads_ = 0;
 }
 
 void Disk::TakeTime() const {
@@ -42,17 +44,42 @@ void Disk::TakeTime() const {
   SleepUntil(Now() + static_cast<int64_t>(Random() % span));
 }
 
-int Disk::BeginChange() {
-  TakeTime();
-  const int64_t number = changes_++;
-  const auto event = faults_.at.find(number);
-  if (event != faults_.at.end()) event->second();
-  if (cut_off_.count(CurrentRank()) != 0) return EIO;
-  if (faults_.fail_at < 0 || number < faults_.fail_at ||
-      number >= faults_.fail_at + faults_.count) {
-    return 0;
-  }
+bool Disk::MustFail(DiskCall kind) const {
+  const auto& [fails, first] = faults_.fail_at;
+  const auto calls = calls_.find(fails);
+  const int64_t number = calls == calls_.end() ? -1 : calls->second - 1;
+  return (fails == kind || (fails == DiskCall::kChange && kind != DiskCall::kRead)) && first >= 0 &&
+         number >= first && number < first + faults_.count;
+}
+
+void Disk::NoteFailure(const std::string& path, int error_number) {
+  const Quiet quiet;
   ++failures_;
+  failed_.insert({path, error_number});
+}
+
+int Disk::Begin(DiskCall kind, const std::string& path) {
+  TakeTime();
+  std::vector<std::function<void()>> events;
+  bool fails = false;
+  {
+    const Quiet quiet;
+    std::vector<DiskFaults::At> numbers = {{kind, calls_[kind]++}};
+    if (kind != DiskCall::kRead)
+      numbers.emplace_back(DiskCall::kChange, calls_[DiskCall::kChange]++);
+    fails = MustFail(kind);
+    for (const DiskFaults::At& number : numbers) {
+      const auto event = faults_.at.find(number);
+      if (event != faults_.at.end()) events.push_back(event->second);
+    }
+  }
+  for (const auto& event : events) event();
+  if (cut_off_.count(CurrentRank()) != 0) return EIO;
+  if (!fails) return 0;
+  NoteFailure(path, faults_.error_number);
+  if (kind == DiskCall::kRead) ++failed_reads_;
+  // What is not safe is not removed.
+  if (kind == DiskCall::kRemove || kind == DiskCall::kSyncFolder) ++failed_removals_;
   return faults_.error_number;
 }
 
