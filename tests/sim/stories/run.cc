@@ -39,9 +39,14 @@ class StoryRun {
   void CheckEnds();
   int64_t NumberOf(const std::string& end) const;
   void CheckDisk();
+  // Checks what would be there after a power failure at this moment.
+  void CheckPowerFailure();
+  // Checks the checkpoints that are visible on a disk, and returns their names.
+  std::vector<CheckpointName> CheckVisible(Disk* disk, const std::string& when);
   // Checks that saves have removed no more than they were told.
   void CheckKept(int64_t visible);
-  void CheckSaved(const std::string& path, int64_t step);
+  void CheckSaved(FileSystem* files, const std::string& path, const std::string& when,
+                  int64_t step);
   void OnDeath(int process);
 
   const Story& story_;
@@ -67,6 +72,7 @@ void StoryRun::OnDeath(int process) {
   if (!job_->ends[static_cast<size_t>(rank)].empty()) return;
   book_.Note(StrCat("rank ", rank, " dies"));
   job_->ends[static_cast<size_t>(rank)] = "died";
+  job_->died_leaving = job_->died_leaving || job_->is_leaving[static_cast<size_t>(rank)] != 0;
   ++killed_;
   if (first_death_ < 0) first_death_ = Now();
 }
@@ -152,6 +158,9 @@ void StoryRun::RunJob() {
   const int workers = job_->workers();
   job_->ends.resize(static_cast<size_t>(workers));
   job_->end_status.resize(static_cast<size_t>(workers));
+  job_->is_there.assign(static_cast<size_t>(workers), 0);
+  job_->is_leaving.assign(static_cast<size_t>(workers), 0);
+  std::fill_n(job_->is_there.begin(), ranks, 1);
   job_->first_process = next_process_;
   next_process_ += workers + std::max(readers, 0);
   if (job_->Has("flip")) {
@@ -160,6 +169,7 @@ void StoryRun::RunJob() {
     if (job_->is_flipped) book_.Note("a bit changes in " + path);
   }
   SetDiskFaults();
+  disk_.BeforeChanges([this] { CheckPowerFailure(); });
   StoryJob* const job = job_.get();
   for (int rank = 0; rank < workers; ++rank) {
     Spawn(job->first_process + rank, [job, rank] { StoryRank(job, rank).Run(); });
@@ -245,7 +255,8 @@ void StoryRun::CheckEnds() {
   // Workers of an elastic session leave calls out, or repeat those that were over.
   if (!is_elastic && (dead.empty() || continues)) book_.CheckOneOutcome(dead);
   const bool all_told = job_->told + static_cast<int>(NumberOf("did not join")) == job_->workers();
-  if (job_->last_ones > 1 || (all_told && job_->last_ones == 0)) {
+  const bool must_have_last = all_told || (job_->has_lonely_one && !job_->died_leaving);
+  if (job_->last_ones > 1 || (must_have_last && job_->last_ones == 0)) {
     book_.Violation(StrCat("last: ", job_->last_ones, " workers were the last to leave"));
   }
 }
@@ -254,30 +265,44 @@ int64_t StoryRun::NumberOf(const std::string& end) const {
   return std::count(job_->ends.begin(), job_->ends.end(), end);
 }
 
-void StoryRun::CheckDisk() {
-  // What happened to the calls of the job is of interest after it; the checks have a whole disk.
-  const bool had_failures = disk_.failures() > 0;
-  const bool had_failed_removals = disk_.failed_removals() > 0;
-  disk_.SetFaults(DiskFaults());
-  FileSystem* const files = disk_.OnNode(0);
+std::vector<CheckpointName> StoryRun::CheckVisible(Disk* disk, const std::string& when) {
+  FileSystem* const files = disk->OnNode(0);
   const CheckpointFolder folder(files, kStoryFolder);
   const auto kind = files->KindOf(kStoryFolder);
   std::vector<CheckpointName> names;
   if (kind.ok() && kind.value() == EntryKind::kFolder) names = folder.List().value();
   int64_t last = -1;
   for (const CheckpointName& name : names) {
-    CheckSaved(folder.PathOf(name), name.step);
+    CheckSaved(files, folder.PathOf(name), when, name.step);
     last = name.step;
   }
   const int64_t least = book_.LastAcknowledged();
   if (last < least) {
-    book_.Violation(StrCat("lost: the save of step ", least,
+    book_.Violation(StrCat("lost", when, ": the save of step ", least,
                            " was acknowledged, and the last checkpoint has step ", last));
   }
   if (!std::is_sorted(names.begin(), names.end(),
                       [](const auto& a, const auto& b) { return a.step < b.step; })) {
     book_.Violation("order: the steps of the checkpoints do not increase");
   }
+  return names;
+}
+
+void StoryRun::CheckPowerFailure() {
+  if (job_->is_flipped || !book_.violations().empty() || Random() % 4 != 0) return;
+  Disk disk;
+  disk.CopyFrom(disk_);
+  disk.LosePower();
+  (void)CheckVisible(&disk, " if the power fails");
+}
+
+void StoryRun::CheckDisk() {
+  // What happened to the calls of the job is of interest after it; the checks have a whole disk.
+  const bool had_failures = disk_.failures() > 0;
+  const bool had_failed_removals = disk_.failed_removals() > 0;
+  disk_.SetFaults(DiskFaults());
+  disk_.BeforeChanges(nullptr);
+  const std::vector<CheckpointName> names = CheckVisible(&disk_, "");
   CheckKept(static_cast<int64_t>(names.size()));
   std::string leftover;
   for (const std::string& path : disk_.PathsBelow(kStoryFolder)) {
@@ -290,7 +315,7 @@ void StoryRun::CheckDisk() {
   }
   had_leftovers_ = !leftover.empty();
   if (!is_clean || had_failures || names.empty()) return;
-  const auto& cut = book_.saves().at(last);
+  const auto& cut = book_.saves().at(names.back().step);
   if (cut.job == number_ && cut.keep > 0 && static_cast<int64_t>(names.size()) > cut.keep) {
     book_.Violation(StrCat("keep: ", names.size(), " checkpoints, expected ", cut.keep));
   }
@@ -309,18 +334,19 @@ void StoryRun::CheckKept(int64_t visible) {
       StrCat("keep: ", visible, " checkpoints, expected at least ", std::min(keep, least)));
 }
 
-void StoryRun::CheckSaved(const std::string& path, int64_t step) {
+void StoryRun::CheckSaved(FileSystem* files, const std::string& path, const std::string& when,
+                          int64_t step) {
   const WaitLimit limit = WaitLimit::Until(Instant::max());
-  auto opened = CheckpointReader::Open(disk_.OnNode(0), path);
+  auto opened = CheckpointReader::Open(files, path);
   Status status = opened.status();
   if (status.ok()) status = opened.value()->Verify(0, opened.value()->blocks(), limit);
   if (!status.ok()) {
-    book_.Violation("damage: " + path + ": " + status.text());
+    book_.Violation("damage" + when + ": " + path + ": " + status.text());
     return;
   }
   CheckpointReader& reader = *opened.value();
   if (!book_.IsSave(step) || reader.manifest().tables.size() != kStoryTables) {
-    book_.Violation("strange: " + path);
+    book_.Violation("strange" + when + ": " + path);
     return;
   }
   for (uint32_t table = 0; table < kStoryTables; ++table) {
@@ -334,12 +360,12 @@ void StoryRun::CheckSaved(const std::string& path, int64_t step) {
                                              ? reinterpret_cast<const double*>(data)[i]
                                              : double{reinterpret_cast<const float*>(data)[i]};
       }
-      book_.CheckSaved("content: " + path, step, static_cast<int>(table), values.data(), first,
-                       count);
+      book_.CheckSaved("content" + when + ": " + path, step, static_cast<int>(table), values.data(),
+                       first, count);
       return Status::Ok();
     };
     const Status read = reader.Read(table, kParameterArea, 0, saved.num_row, limit, take);
-    if (!read.ok()) book_.Violation("damage: " + path + ": " + read.text());
+    if (!read.ok()) book_.Violation("damage" + when + ": " + path + ": " + read.text());
   }
 }
 

@@ -168,7 +168,7 @@ class Drawing {
     std::shuffle(to_kill.begin(), to_kill.end(), random_);
     if (continues) to_kill.pop_back();
     for (; faults > 0; --faults) {
-      const int64_t kind = Below(9);
+      const int64_t kind = Below(10);
       if (kind < 2 && !to_kill.empty()) {
         Step kill = Of("kill", {{"points", Below(int64_t{1} << (1 + Below(14)))}});
         kill.rank = to_kill.back();
@@ -178,7 +178,7 @@ class Drawing {
         Step suspend = Of("suspend", {{"points", Below(1 << 12)}, {"ms", 1 + Below(3000)}});
         suspend.rank = static_cast<int>(Below(ranks_));
         story->steps.insert(at(), suspend);
-      } else if (kind == 3) {
+      } else if (kind == 3 || kind == 9) {
         static constexpr int64_t kErrors[] = {EIO, ENOSPC, EACCES};
         story->steps.push_back(
             AtCall(Of("fail", {{"count", 1 + Below(3)}, {"errno", kErrors[Below(3)]}})));

@@ -33,6 +33,11 @@ struct StoryJob {
   bool has_saved = false;
   int told = 0;       // workers of an elastic session that left when they were told
   int last_ones = 0;  // those of them that were the last
+  // Workers that are about to join, or have joined, and of these those that have said that they
+  // leave. A worker that leaves when nobody else stays is the last, if none is before.
+  std::vector<char> is_there, is_leaving;
+  bool has_lonely_one = false;
+  bool died_leaving = false;
   int opened = 0;
   int refused_threads = 0;  // planned ones
 
@@ -40,6 +45,8 @@ struct StoryJob {
   int workers() const { return ranks() + static_cast<int>(options.Get("joiners")); }
   int per_node() const { return static_cast<int>(options.Get("per_node", 1)); }
   bool Has(const std::string& call) const;
+  // Returns whether all other workers have ended or leave.
+  bool IsLonely(int rank) const;
   // Returns whether the first `count` workers have ended.
   bool HaveEnded(int count) const;
   // Returns whether the calls of the job may fail because of a rank or of the power.

@@ -29,6 +29,23 @@ std::vector<std::string> Disk::NamesOf(const std::string& path) {
 Disk::Disk() : root_(std::make_shared<Node>()) { root_->is_folder = true; }
 Disk::~Disk() = default;
 
+Disk::Entry Disk::CopyOf(const Entry& entry, std::map<const Node*, Entry>* copies) {
+  if (entry == nullptr) return nullptr;
+  Entry& copy = (*copies)[entry.get()];
+  if (copy != nullptr) return copy;
+  copy = std::make_shared<Node>(*entry);
+  const Entry made = copy;
+  for (auto& [name, child] : made->entries) child = CopyOf(child, copies);
+  for (auto& [name, child] : made->safe_entries) child = CopyOf(child, copies);
+  for (Change& change : made->changes) change.entry = CopyOf(change.entry, copies);
+  return made;
+}
+
+void Disk::CopyFrom(const Disk& other) {
+  std::map<const Node*, Entry> copies;
+  root_ = CopyOf(other.root_, &copies);
+}
+
 void Disk::SetFaults(const DiskFaults& faults) {
   faults_ = faults;
   calls_.clear();
@@ -64,6 +81,7 @@ int Disk::Begin(DiskCall kind, const std::string& path) {
   bool fails = false;
   {
     const Quiet quiet;
+    if (kind != DiskCall::kRead && before_changes_) before_changes_();
     std::vector<DiskFaults::At> numbers = {{kind, calls_[kind]++}};
     if (kind != DiskCall::kRead)
       numbers.emplace_back(DiskCall::kChange, calls_[DiskCall::kChange]++);

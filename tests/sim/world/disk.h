@@ -59,11 +59,15 @@ class Disk {
   ~Disk();
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
+  // Makes the files, and what is safe of them, those of another disk.
+  void CopyFrom(const Disk& other);
 
   // Returns the file system as a process of that node sees it. It lives as long as the disk.
   multiverso::FileSystem* OnNode(int node);
 
   void SetFaults(const DiskFaults& faults);
+  // Is called before each change, in a section in which nothing is a point.
+  void BeforeChanges(std::function<void()> call) { before_changes_ = std::move(call); }
   // Returns how many calls have failed since SetFaults because of it.
   int64_t failures() const { return failures_; }
   // Returns how many of these can leave a file behind: removals, and syncs of folders before them.
@@ -119,6 +123,7 @@ class Disk {
     std::vector<Change> changes;  // after safe_entries, in order
   };
 
+  static Entry CopyOf(const Entry& entry, std::map<const Node*, Entry>* copies);
   // Returns the names in a path, from the root on.
   static std::vector<std::string> NamesOf(const std::string& path);
   // Lets a call take its time, at whose end the rank may have been killed.
@@ -140,6 +145,7 @@ class Disk {
   Entry root_;
   std::map<int, std::unique_ptr<multiverso::FileSystem>> views_;
   DiskFaults faults_;
+  std::function<void()> before_changes_;
   std::set<int> cut_off_;
   std::map<DiskCall, int64_t> calls_;             // since SetFaults
   std::set<std::pair<std::string, int>> failed_;  // by the path and the number of the error
