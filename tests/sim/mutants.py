@@ -135,7 +135,7 @@ class Copy:
                 return f"{' '.join(arguments[:3])}: no hang: the seeds took too long"
             if run.returncode == 0:
                 continue
-            failed = re.search(r"^(seed .*|tests/sim/.*): (.+)", run.stdout, re.MULTILINE)
+            failed = re.search(r"^(seed .*|tests/sim/.*): (?!ok$)(.+)", run.stdout, re.MULTILINE)
             what = failed[0] if failed else f"exit status {run.returncode}"
             options = [word for word in arguments if "=" in word and word != "first=1"]
             return f"{' '.join([arguments[0], *options])}: {what[:110]}"

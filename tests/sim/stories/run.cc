@@ -122,6 +122,7 @@ void StoryRun::SetDiskFaults() {
     if (step.call == "fail") {
       faults.fail_at = call_of(step);
       faults.count = step.Get("count", 1);
+      faults.every = step.Get("every");
       faults.error_number = static_cast<int>(step.Get("errno", EIO));
     }
     if (step.call == "full") faults.capacity = disk_.UsedBytes() + step.Get("bytes");
@@ -289,7 +290,9 @@ std::vector<CheckpointName> StoryRun::CheckVisible(Disk* disk, const std::string
 }
 
 void StoryRun::CheckPowerFailure() {
-  if (job_->is_flipped || !book_.violations().empty() || Random() % 4 != 0) return;
+  if (job_->is_flipped || !book_.violations().empty()) return;
+  // What follows a failure may be safe only because of what has failed.
+  if (disk_.failures() == 0 && Random() % 4 != 0) return;
   Disk disk;
   disk.CopyFrom(disk_);
   disk.LosePower();

@@ -125,8 +125,10 @@ class Drawing {
   Step AtCall(Step step) {
     // The number of changes of a save is about 10 and 3 for each rank.
     step.numbers["at"] = Below(int64_t{1} << (1 + Below(7)));
-    if (Below(2) == 0) return step;
-    step.numbers["of"] = 1 + Below(8);
+    if (Below(3) == 0) return step;
+    // Each sync of a folder matters.
+    static constexpr int64_t kKinds[] = {1, 2, 3, 4, 5, 6, 7, 7, 7, 8};
+    step.numbers["of"] = kKinds[Below(10)];
     step.numbers["at"] = Below(int64_t{1} << (1 + Below(4)));
     return step;
   }
@@ -158,7 +160,7 @@ class Drawing {
   }
 
   void DrawFaults(size_t first, bool can_flip, bool continues, Story* story) {
-    int64_t faults = Wish("faults", Below(4) == 0 ? 0 : 1 + Below(2));
+    int64_t faults = Wish("faults", Below(4) == 0 ? 0 : 1 + Below(3));
     const auto at = [&] {
       return story->steps.begin() + static_cast<ptrdiff_t>(first) +
              Below(static_cast<int64_t>(story->steps.size() - first) + 1);
@@ -180,8 +182,13 @@ class Drawing {
         story->steps.insert(at(), suspend);
       } else if (kind == 3 || kind == 9) {
         static constexpr int64_t kErrors[] = {EIO, ENOSPC, EACCES};
-        story->steps.push_back(
-            AtCall(Of("fail", {{"count", 1 + Below(3)}, {"errno", kErrors[Below(3)]}})));
+        Step fail = AtCall(Of("fail", {{"count", 1}, {"errno", kErrors[Below(3)]}}));
+        if (Below(2) == 0) {
+          fail.numbers["count"] = 1 + Below(3);
+        } else {
+          fail.numbers["every"] = 2 + Below(6);
+        }
+        story->steps.push_back(fail);
       } else if (kind == 4) {
         story->steps.push_back(Of("full", {{"bytes", Below(int64_t{1} << (10 + Below(12)))}}));
       } else if (kind == 5 && can_flip) {

@@ -63,10 +63,10 @@ void Disk::TakeTime() const {
 
 bool Disk::MustFail(DiskCall kind) const {
   const auto& [fails, first] = faults_.fail_at;
-  const auto calls = calls_.find(fails);
-  const int64_t number = calls == calls_.end() ? -1 : calls->second - 1;
-  return (fails == kind || (fails == DiskCall::kChange && kind != DiskCall::kRead)) && first >= 0 &&
-         number >= first && number < first + faults_.count;
+  if (fails != kind && (fails != DiskCall::kChange || kind == DiskCall::kRead)) return false;
+  const int64_t since = calls_.at(fails) - 1 - first;
+  if (first < 0 || since < 0) return false;
+  return (faults_.every > 0 ? since % faults_.every : since) < faults_.count;
 }
 
 void Disk::NoteFailure(const std::string& path, int error_number) {
@@ -94,11 +94,14 @@ int Disk::Begin(DiskCall kind, const std::string& path) {
   for (const auto& event : events) event();
   if (cut_off_.count(CurrentRank()) != 0) return EIO;
   if (!fails) return 0;
-  NoteFailure(path, faults_.error_number);
+  // A process may read the folders in which it makes something.
+  const bool may_read = kind == DiskCall::kSyncFolder && faults_.error_number == EACCES;
+  const int error_number = may_read ? EIO : faults_.error_number;
+  NoteFailure(path, error_number);
   if (kind == DiskCall::kRead) ++failed_reads_;
   // What is not safe is not removed.
   if (kind == DiskCall::kRemove || kind == DiskCall::kSyncFolder) ++failed_removals_;
-  return faults_.error_number;
+  return error_number;
 }
 
 Disk::Entry Disk::Find(const std::string& path) const {

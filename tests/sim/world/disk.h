@@ -43,9 +43,10 @@ struct DiskFaults {
   // A call of a kind, by its number counted from now on.
   using At = std::pair<DiskCall, int64_t>;
   // The call that fails with error_number; a number of -1 is none. The `count` calls from there on
-  // fail.
+  // fail, and then so many of each `every` calls, if that is not 0.
   At fail_at{DiskCall::kChange, -1};
   int64_t count = 1;
+  int64_t every = 0;
   int error_number = 0;
   int64_t capacity = INT64_MAX;  // bytes of all files; more are ENOSPC
   int64_t slow_ns = 0;           // the longest time of a call
