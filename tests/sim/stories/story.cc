@@ -116,6 +116,12 @@ class Drawing {
     for (int64_t call = 0; call < calls; ++call) {
       for (int64_t adds = Below(4); adds > 0; --adds) story->steps.push_back(DrawAdd());
       story->steps.push_back(DrawCall(keep));
+      // A buffer is overwritten by the next publication but one.
+      const bool repeats = story->steps.back().call == "publish" && begin.Get("readers") > 0;
+      for (int64_t more = repeats ? Below(5) : 0; more > 0; --more) {
+        if (Below(2) == 0) story->steps.push_back(DrawAdd());
+        story->steps.push_back(Of("publish", {{"step", ++step_}}));
+      }
     }
     DrawFaults(first, job > 0, begin.Get("continues") != 0, story);
     if (Below(3) == 0) story->steps.push_back(Of("outage"));
@@ -170,7 +176,7 @@ class Drawing {
     std::shuffle(to_kill.begin(), to_kill.end(), random_);
     if (continues) to_kill.pop_back();
     for (; faults > 0; --faults) {
-      const int64_t kind = Below(10);
+      const int64_t kind = Below(11);
       if (kind < 2 && !to_kill.empty()) {
         Step kill = Of("kill", {{"points", Below(int64_t{1} << (1 + Below(14)))}});
         kill.rank = to_kill.back();
@@ -180,7 +186,7 @@ class Drawing {
         Step suspend = Of("suspend", {{"points", Below(1 << 12)}, {"ms", 1 + Below(3000)}});
         suspend.rank = static_cast<int>(Below(ranks_));
         story->steps.insert(at(), suspend);
-      } else if (kind == 3 || kind == 9) {
+      } else if (kind == 3 || kind > 8) {
         static constexpr int64_t kErrors[] = {EIO, ENOSPC, EACCES};
         Step fail = AtCall(Of("fail", {{"count", 1}, {"errno", kErrors[Below(3)]}}));
         if (Below(2) == 0) {
