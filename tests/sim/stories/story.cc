@@ -115,9 +115,11 @@ class Drawing {
     const int64_t keep = Below(3);
     for (int64_t call = 0; call < calls; ++call) {
       for (int64_t adds = Below(4); adds > 0; --adds) story->steps.push_back(DrawAdd());
-      story->steps.push_back(DrawCall(keep));
+      const bool is_read = begin.Get("readers") > 0;
+      story->steps.push_back(is_read && Below(2) == 0 ? Of("publish", {{"step", ++step_}})
+                                                      : DrawCall(keep));
       // A buffer is overwritten by the next publication but one.
-      const bool repeats = story->steps.back().call == "publish" && begin.Get("readers") > 0;
+      const bool repeats = is_read && story->steps.back().call == "publish";
       for (int64_t more = repeats ? Below(5) : 0; more > 0; --more) {
         if (Below(2) == 0) story->steps.push_back(DrawAdd());
         story->steps.push_back(Of("publish", {{"step", ++step_}}));
