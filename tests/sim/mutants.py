@@ -40,7 +40,7 @@ KINDS = (
 #: The first seeds of each kind see most breaks, so they run before the others.
 FIRST_SEEDS = 8
 #: Stories are smaller than jobs, and each has faults.
-STORIES_PER_SEED = 5
+STORIES_PER_SEED = 10
 #: A job of a broken library that hangs ends after this many seconds of real time.
 LONGEST_JOB = 40
 #: All seeds of a kind together end after this many.
