@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 
 #include "memory/segment.h"
 #include "support/elastic.h"
@@ -60,6 +62,26 @@ TEST_F(Joining, GivesNoNumberTwice) {
   }
   EXPECT_EQ(sessions[0]->context()->peers()->EndedRanks().size(), 19U);
   EXPECT_TRUE(sessions[0]->context()->peers()->LostRanks().empty());
+}
+
+TEST_F(Joining, LetsExactlyOneOfAllRanksThatLeaveBeTheLast) {
+  const Sessions sessions = OpenElastic(3);
+  std::vector<size_t> order = {0, 0, 1, 1, 2, 2};  // each rank says that it leaves, and then looks
+  do {
+    for (const auto& session : sessions) {
+      session->context()->memory()->own_slot().leaves.store(0);
+      session->context()->memory()->control()->joined.Start(3);
+    }
+    std::vector<bool> leaves(3);
+    int last = 0;
+    for (const size_t rank : order) {
+      if (leaves[rank]) last += sessions[rank]->IsLastToLeave() ? 1 : 0;
+      if (!leaves[rank]) sessions[rank]->SayThatItLeaves();
+      leaves[rank] = true;
+    }
+    EXPECT_EQ(last, 1);
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_TRUE(IsError(Join().status(), Code::kState, "its last worker was told to end"));
 }
 
 TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
