@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-
 #include "memory/segment.h"
 #include "support/elastic.h"
 
