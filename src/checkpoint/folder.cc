@@ -53,6 +53,13 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+// Returns whether a folder could not be synced because this user may not read or change it. So no
+// save has made anything in it.
+bool IsOfOthers(const Status& failure) {
+  const int error_number = failure.file() == nullptr ? 0 : failure.file()->error_number;
+  return error_number == EACCES || error_number == EPERM || error_number == EROFS;
+}
+
 // Returns whether a save writes a file of this name to the folder of a checkpoint.
 bool IsFileOfCheckpoint(const std::string& name) {
   const std::string partial = PartialName("");
@@ -113,9 +120,9 @@ Status CheckpointFolder::Make() const {
     missing.push_back(path);
     path = ParentOf(path);
   }
-  // A save that was killed may have just made the deepest folder. A folder that this user may not
-  // read is none that a save has made anything in.
-  (void)files_->SyncFolder(ParentOf(path));
+  // A save that was killed, or in which this sync failed, may have just made the deepest folder.
+  const Status synced = files_->SyncFolder(ParentOf(path));
+  if (!synced.ok() && !IsOfOthers(synced)) return synced;
   if (missing.empty()) return files_->EnsureFolders(path_);
   for (; !missing.empty(); missing.pop_back()) {
     const Status made = files_->CreateFolder(missing.back());

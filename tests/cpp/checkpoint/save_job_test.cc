@@ -10,77 +10,6 @@
 namespace multiverso::testing {
 namespace {
 
-// Verifies the last checkpoint and returns the seed of its tables.
-float SeedOfLast(const std::string& path) {
-  const std::string last = ValueOf(CheckpointFolder(LocalFileSystem(), path).Resolve());
-  EXPECT_TRUE(IsOk(Verify(last)));
-  const auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), last));
-  const float seed = ReadRows<float>(reader.get(), 0, 0, 0, 1)[0];
-  const SomeTables expected(seed, 500);
-  EXPECT_EQ(ReadRows<float>(reader.get(), 0, 1, 0, 500), expected.slot);
-  EXPECT_EQ(ReadRows<double>(reader.get(), 1, 0, 0, 5), expected.matrix);
-  return seed;
-}
-
-// Returns the number of file system steps in a save that replaces another checkpoint.
-int64_t CountStepsOfASave() {
-  const TemporaryFolder folder;
-  FaultyFileSystem files;
-  EXPECT_TRUE(SaveTo(LocalFileSystem(), folder.path(), SomeTables(1.0F, 500), 1, 1).ok());
-  EXPECT_TRUE(SaveTo(&files, folder.path(), SomeTables(2.0F, 500), 2, 1).ok());
-  EXPECT_GT(files.steps(), 10);
-  return files.steps();
-}
-
-TEST(SaveJob, KillAtAnyStepLeavesTheOldOrTheNewCheckpoint) {
-  const SomeTables old(1.0F, 500);
-  const SomeTables fresh(2.0F, 500);
-  const int64_t steps = CountStepsOfASave();
-  int old_ones = 0;
-  int new_ones = 0;
-  for (int64_t at = 0; at < steps; ++at) {
-    const TemporaryFolder folder;
-    FaultyFileSystem files;
-    ASSERT_TRUE(SaveTo(&files, folder.path(), old, 1, 1).ok());
-    files.FailAt(at, 0);
-    (void)SaveTo(&files, folder.path(), fresh, 2, 1);
-    const float seed = SeedOfLast(folder.path());
-    EXPECT_TRUE(seed == 1.0F || seed == 2.0F) << "step " << at;
-    ++(seed == 1.0F ? old_ones : new_ones);
-    // The next save removes the remains of the failed save and succeeds.
-    files.FailAt(-1, 0);
-    ASSERT_TRUE(SaveTo(&files, folder.path(), SomeTables(3.0F, 500), 3, 1).ok());
-    EXPECT_EQ(SeedOfLast(folder.path()), 3.0F);
-    EXPECT_TRUE(Leftovers(folder.path()).empty());
-    EXPECT_EQ(CheckpointFolder(LocalFileSystem(), folder.path()).List().value().size(), 1U);
-  }
-  EXPECT_GT(old_ones, 10);
-  EXPECT_GT(new_ones, 3);
-}
-
-TEST(SaveJob, FailureOfAnyStepNamesTheFileOrLeavesTheNewCheckpointComplete) {
-  const SomeTables old(1.0F, 500);
-  const SomeTables fresh(2.0F, 500);
-  const int64_t steps = CountStepsOfASave();
-  for (int64_t at = 0; at < steps; ++at) {
-    const TemporaryFolder folder;
-    FaultyFileSystem files;
-    ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), old, 1).ok());
-    files.FailAt(at, ENOSPC);
-    const Status status = SaveTo(&files, folder.path(), fresh, 2, 1);
-    const float seed = SeedOfLast(folder.path());
-    if (status.ok()) {
-      EXPECT_EQ(seed, 2.0F) << "step " << at;
-      continue;
-    }
-    EXPECT_EQ(status.code(), Code::kCheckpointIo);
-    ASSERT_NE(status.file(), nullptr);
-    EXPECT_EQ(status.file()->error_number, ENOSPC);
-    EXPECT_EQ(status.file()->path.compare(0, folder.path().size(), folder.path()), 0);
-    EXPECT_TRUE(Leftovers(folder.path()).empty()) << "step " << at;
-  }
-}
-
 class ValueSource final : public BlockSource {
  public:
   Result<const char*> Fetch(size_t /*section*/, int64_t /*offset*/, int64_t bytes,
@@ -128,17 +57,6 @@ struct TwoRankSave {
   CheckpointFolder folder{LocalFileSystem(), temporary.path()};
   std::string saving;
 };
-
-TEST(SaveJob, CommitsWhenAllRanksHaveWritten) {
-  const TwoRankSave ranks;
-  const auto first = ranks.Start(ranks.PlanOf(0));
-  EXPECT_TRUE(first->AwaitWritten(Patiently()).ok());
-  EXPECT_TRUE(first->AwaitCommitted(WithoutWaiting()).pending());
-  const auto second = ranks.Start(ranks.PlanOf(1));
-  EXPECT_TRUE(second->AwaitCommitted(Patiently()).ok());
-  EXPECT_TRUE(IsOk(first->AwaitCommitted(Patiently())));
-  EXPECT_TRUE(Verify(ranks.folder.path() + "/000001-step-0").ok());
-}
 
 TEST(SaveJob, FailsWhenTheOtherRankIsLost) {
   const TwoRankSave ranks;

@@ -2,14 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <iterator>
-#include <map>
 #include <memory>
-#include <random>
-#include <set>
-#include <thread>
 #include <vector>
 
 #include "memory/presence.h"
@@ -99,48 +92,6 @@ TEST_F(BufferPinsTest, PublicationFailsRatherThanOverwriteIfAllBuffersAreLocked)
             (std::vector<uint64_t>{ContentOf(0), ContentOf(1), ContentOf(2), ContentOf(3)}));
   CloseMarks(other);
   Publish();
-}
-
-// Readers pin while publications are made: what they have pinned must never change.
-TEST_F(BufferPinsTest, PinsRaceWithPublications) {
-  constexpr int kPins = 1000;
-  std::atomic<uint64_t> values[kBuffers] = {};
-  std::atomic<int> pins{0};
-  const auto publish = [&] {
-    const int buffer = ValueOf(TakeBuffer(control(), fd()));
-    const uint64_t number = control()->published.load() + 1;
-    values[buffer].store(number);
-    control()->content_of(false, buffer).store(number);
-    control()->published.store(number);
-  };
-  const auto read = [&] {
-    const auto reader = Reader();
-    while (pins.load() < kPins) {
-      const uint64_t version = control()->published.load();
-      const Status status = reader->Pin(version, Limit());
-      if (!status.ok()) {
-        EXPECT_TRUE(status.code() == Code::kOutdated || status.code() == Code::kState);
-        continue;
-      }
-      // The content may be 0 while a publication looks for pins.
-      const auto place = std::find(std::begin(values), std::end(values), version);
-      ASSERT_NE(place, std::end(values));
-      for (int look = 0; look < 20; ++look) {
-        EXPECT_EQ(place->load(), version);
-        std::this_thread::yield();
-      }
-      EXPECT_TRUE(reader->Unpin(version).ok());
-      ++pins;
-    }
-  };
-  publish();
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) threads.emplace_back(read);
-  while (pins.load() < kPins) {
-    publish();
-    std::this_thread::yield();
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <random>
 
 #include "memory/segment.h"
 #include "support/elastic.h"
@@ -83,21 +81,6 @@ TEST_F(Joining, LetsExactlyOneOfAllRanksThatLeaveBeTheLast) {
     EXPECT_EQ(last, 1);
   } while (std::next_permutation(order.begin(), order.end()));
   EXPECT_TRUE(IsError(Join().status(), Code::kState, "its last worker was told to end"));
-}
-
-TEST_F(Joining, LetsNoRankBeTheLastWhileAnotherRemains) {
-  const auto is_last = [](Session* session) {
-    session->SayThatItLeaves();
-    return session->IsLastToLeave();
-  };
-  const Sessions sessions = OpenElastic(1);
-  const auto joiner = ValueOf(Join());
-  EXPECT_FALSE(is_last(sessions[0].get()));
-  sessions[0]->Leave("told");
-  const auto later = ValueOf(Join());
-  EXPECT_FALSE(is_last(joiner.get()));
-  EXPECT_TRUE(IsOk(joiner->Close()));
-  EXPECT_TRUE(is_last(later.get()));
 }
 
 TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
@@ -225,46 +208,6 @@ TEST_F(Joining, DoesNotLetAWorkerInABarrierHoldUpAdds) {
     EXPECT_TRUE(IsOk(session->Barrier()));
     EXPECT_EQ(Values<float>(table), Ones(33));
   });
-}
-
-// Threads join, add, make collective calls and leave at random. No add is lost.
-TEST_F(Joining, LosesNoAddWhenRanksJoinAndLeaveAtRandom) {
-  constexpr int kThreads = 4;
-  constexpr int kJoins = 25;
-  const Sessions sessions = OpenElastic(1);
-  Table* const table = ValueOf(Create(sessions[0].get(), ArrayOf(kSize)));
-  std::atomic<int> adds{0};
-  std::atomic<int> running{kThreads};
-  OnThreads(kThreads + 1, [&](int thread) {
-    if (thread == kThreads) {
-      while (running.load() > 0) {
-        Add(table, Ones());
-        ++adds;
-        ASSERT_TRUE(IsOk(sessions[0]->Barrier()));
-      }
-      EXPECT_TRUE(IsOk(sessions[0]->Close()));
-      return;
-    }
-    std::minstd_rand random(static_cast<unsigned>(thread));
-    for (int i = 0; i < kJoins; ++i) {
-      const auto joiner = ValueOf(Join());
-      Table* const mine = ValueOf(Create(joiner.get(), ArrayOf(kSize)));
-      for (unsigned calls = random() % 20; calls > 0; --calls) {
-        Add(mine, Ones());
-        ++adds;
-        if (random() % 2 == 0) {
-          ASSERT_TRUE(IsOk(joiner->Barrier()));
-        }
-      }
-      if (random() % 2 == 0) {
-        joiner->Leave("at random");
-      } else {
-        ASSERT_TRUE(IsOk(joiner->Close()));
-      }
-    }
-    --running;
-  });
-  EXPECT_EQ(Values<float>(table), Ones(static_cast<float>(adds.load())));
 }
 
 }  // namespace

@@ -113,41 +113,6 @@ TEST(Saving, AdditionalWorkerStartsWithoutDelay) {
   });
 }
 
-TEST(Saving, FailureOfOneRankFailsAllAndLosesNothing) {
-  const TemporaryFolder folder;
-  FaultyFileSystem full;
-  const auto hub = std::make_shared<ThreadHub>(2);
-  OnThreads(2, [&](int rank) {
-    SessionOptions options = OptionsOf(Role::kAll);
-    if (rank == 1) options.files = &full;
-    const auto opened = ValueOf(OpenSession(hub, rank, options));
-    Session* const session = opened.get();
-    SaveTwoTables(session, folder.path(), 1);
-    for (const bool background : {false, true}) {
-      full.FailAt(2, ENOSPC);
-      ASSERT_TRUE(Barrier(session).ok());
-      Status status = Save(session, RequestFor(folder.path(), 2, background));
-      if (background) {
-        EXPECT_TRUE(status.ok());
-        status = session->SaveWait();
-      }
-      EXPECT_TRUE(IsError(status, Code::kCheckpointIo, "rank 1: "));
-      ASSERT_NE(status.file(), nullptr);
-      EXPECT_EQ(status.file()->error_number, ENOSPC);
-      EXPECT_TRUE(Contains(status, folder.path() + "/.saving-000002-step-2"));
-      EXPECT_EQ(status.file()->path.compare(0, folder.path().size(), folder.path()), 0);
-      ASSERT_TRUE(Barrier(session).ok());
-      EXPECT_TRUE(Leftovers(folder.path()).empty());
-    }
-    full.FailAt(-1, 0);
-    ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_TRUE(Save(session, RequestFor(folder.path(), 3)).ok());
-    EXPECT_TRUE(IsOk(session->Close()));
-  });
-  EXPECT_TRUE(Verify(folder / "000001-step-1").ok());
-  EXPECT_TRUE(Verify(folder / "000002-step-3").ok());
-}
-
 TEST(Saving, DifferentRequestsAreAMismatch) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int rank) {
@@ -170,26 +135,6 @@ TEST(Saving, TableThatARankHasReleasedIsLeftOut) {
   auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), folder / "000001-step-0"));
   ASSERT_EQ(reader->manifest().tables.size(), 1U);
   EXPECT_EQ(reader->manifest().tables[0].name, "table 1");
-}
-
-TEST(Loading, CorruptionOnOneRankFailsAllAndChangesNothing) {
-  const TemporaryFolder folder;
-  RunJob(AllOf(2), [&](Session* session, int) { SaveTwoTables(session, folder.path(), 1); });
-  const std::string path = folder / "000001-step-1/shard-00001.mv";
-  std::string bytes = ReadAll(path);
-  bytes[bytes.size() - 5000] = static_cast<char>(bytes[bytes.size() - 5000] ^ 1);
-  WriteAll(path, bytes);
-  RunJob(AllOf(3), [&](Session* session, int) {
-    Table* const array = ValueOf(Create(session, ArrayOf(kRows)));
-    Table* const matrix = ValueOf(Create(session, SgdMatrix()));
-    const Status status = Load(session, RequestFor(folder.path()));
-    EXPECT_EQ(status.code(), Code::kCheckpointCorrupt);
-    ASSERT_NE(status.file(), nullptr);
-    EXPECT_EQ(status.file()->path, path);
-    EXPECT_EQ(Values<float>(array), std::vector<float>(kRows));
-    EXPECT_EQ(Values<float>(matrix), std::vector<float>(kRows * 3));
-    ASSERT_TRUE(Barrier(session).ok());
-  });
 }
 
 TEST(Loading, TablesOfTheSameNameAreMatchedInOrder) {

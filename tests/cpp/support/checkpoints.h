@@ -1,10 +1,8 @@
-// Checkpoint folders for tests, and a file system in which any step can fail or be the last one.
+// Checkpoint folders for tests, and tables to save.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -63,106 +61,6 @@ inline std::vector<std::string> Leftovers(const std::string& folder) {
   }
   return names;
 }
-
-// Counts the steps that change files. After FailAt(step, error_number) that step, counted from 0,
-// fails with the error. If `error_number` is 0, all later steps fail too, as if the process had
-// been killed. In both cases, a failing write writes the first half of its bytes.
-class FaultyFileSystem final : public FileSystem {
- public:
-  void FailAt(int64_t step, int error_number) {
-    steps_ = 0;
-    failing_ = step;
-    error_number_ = error_number;
-  }
-  int64_t steps() const { return steps_; }
-
-  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    return real_->Open(path);
-  }
-  Result<EntryKind> KindOf(const std::string& path) override { return real_->KindOf(path); }
-  Result<std::vector<std::string>> List(const std::string& path) override {
-    return real_->List(path);
-  }
-  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    MV_RETURN_IF_NOT_OK(Step(path));
-    auto file = real_->Create(path);
-    if (!file.ok()) return file.status();
-    return std::unique_ptr<WritableFile>(
-        std::make_unique<FaultyFile>(this, path, std::move(file.value())));
-  }
-  Status EnsureFolders(const std::string& path) override {
-    MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->EnsureFolders(path);
-  }
-  Status CreateFolder(const std::string& path) override {
-    MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->CreateFolder(path);
-  }
-  Status Rename(const std::string& from, const std::string& to) override {
-    MV_RETURN_IF_NOT_OK(Step(from));
-    return real_->Rename(from, to);
-  }
-  Status Link(const std::string& from, const std::string& to) override {
-    MV_RETURN_IF_NOT_OK(Step(to));
-    return real_->Link(from, to);
-  }
-  Status SyncFolder(const std::string& path) override {
-    MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->SyncFolder(path);
-  }
-  Status Remove(const std::string& path) override {
-    MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->Remove(path);
-  }
-  // The removal of each file is a step, and so is that of the folder.
-  Status RemoveFolder(const std::string& path, bool (*may_remove)(const std::string&)) override {
-    if (ValueOf(real_->KindOf(path)) == EntryKind::kNone) return Status::Ok();
-    for (const std::string& name : ValueOf(real_->List(path))) {
-      if (may_remove(name)) MV_RETURN_IF_NOT_OK(Remove(path + "/" + name));
-    }
-    MV_RETURN_IF_NOT_OK(Step(path));
-    return real_->RemoveFolder(path, may_remove);
-  }
-
- private:
-  class FaultyFile final : public WritableFile {
-   public:
-    FaultyFile(FaultyFileSystem* files, std::string path, std::unique_ptr<WritableFile> real)
-        : files_(files), path_(std::move(path)), real_(std::move(real)) {}
-    Status Write(const void* data, int64_t bytes) override {
-      const bool was_dead = files_->is_dead();
-      const Status status = files_->Step(path_, written_);
-      if (!status.ok() && !was_dead) (void)real_->Write(data, bytes / 2);
-      MV_RETURN_IF_NOT_OK(status);
-      written_ += bytes;
-      return real_->Write(data, bytes);
-    }
-    Status Sync() override {
-      MV_RETURN_IF_NOT_OK(files_->Step(path_, written_));
-      return real_->Sync();
-    }
-
-   private:
-    FaultyFileSystem* files_;
-    std::string path_;
-    std::unique_ptr<WritableFile> real_;
-    int64_t written_ = 0;
-  };
-
-  bool is_dead() const { return error_number_ == 0 && failing_ >= 0 && steps_ > failing_; }
-  Status Step(const std::string& path, int64_t written = 0) {
-    const int64_t step = steps_++;
-    if (failing_ < 0 || step < failing_ || (step > failing_ && error_number_ != 0))
-      return Status::Ok();
-    const int error_number = error_number_;
-    return IoFailure(path, "go on", error_number == 0 ? EINTR : error_number, written);
-  }
-
-  FileSystem* real_ = LocalFileSystem();
-  std::atomic<int64_t> steps_{0};
-  std::atomic<int64_t> failing_{-1};  // atomic, because every rank may set it
-  std::atomic<int> error_number_{0};
-};
 
 // An array and a matrix whose values depend on `seed`.
 struct SomeTables {

@@ -73,6 +73,7 @@ struct Rank {
   uint64_t points = 0;  // without those since the last switch
   uint64_t kill_at = UINT64_MAX, suspend_at = UINT64_MAX;
   int64_t suspend_ns = 0, suspended_until = 0;
+  int threads_to_refused = 0;  // how many threads start up to the one that does not; 0 for none
   int in_world = 0;
   bool must_die = false, must_pause = false;  // as soon as it is outside of the world
   std::vector<Fiber*> fibers;

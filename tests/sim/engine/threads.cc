@@ -132,6 +132,8 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
                    void* argument) noexcept {
   if (!IsInFiber()) return SIM_REAL(pthread_create)(thread, attributes, start, argument);
   PassPoint();
+  Rank* const rank = current->rank;
+  if (rank->threads_to_refused > 0 && --rank->threads_to_refused == 0) return EAGAIN;
   ++stats.threads;
   Fiber* const fiber = NewFiber(current->rank, nullptr);
   fiber->body = [=] { fiber->result = start(argument); };

@@ -14,6 +14,14 @@ namespace sim {
 
 using namespace multiverso;
 
+bool StoryJob::IsLonely(int rank) const {
+  for (size_t other = 0; other < is_there.size(); ++other) {
+    const bool stays = is_there[other] != 0 && is_leaving[other] == 0 && ends[other].empty();
+    if (stays && other != static_cast<size_t>(rank)) return false;
+  }
+  return true;
+}
+
 void StoryRank::RunElastic() {
   const bool joins = rank_ >= job_->ranks();
   if (!(joins ? Join() : Open()) || !CreateTables()) return;
@@ -35,6 +43,8 @@ bool StoryRank::Join() {
   }
   for (;;) {
     const bool is_over = job_->HaveEnded(job_->ranks());
+    char& is_there = job_->is_there[static_cast<size_t>(rank_)];
+    is_there = 1;
     auto joined = JoinSession(StoryOptions(*job_, 0), kStoryName);
     if (joined.ok()) {
       session_ = std::move(joined.value());
@@ -42,6 +52,7 @@ bool StoryRank::Join() {
       job_->book->Note(StrCat("worker ", rank_, " joins as rank ", session_->members().rank()));
       return true;
     }
+    is_there = 0;
     // There is no session yet, or none any more.
     if (joined.status().code() != Code::kState) {
       job_->book->Violation("join: " + joined.status().text());
@@ -56,7 +67,10 @@ bool StoryRank::Join() {
 
 void StoryRank::LeaveAsTold(const Step& step) {
   session_->SayThatItLeaves();
+  job_->is_leaving[static_cast<size_t>(rank_)] = 1;
+  const bool is_lonely = job_->IsLonely(rank_);
   const bool is_last = session_->IsLastToLeave();
+  if (is_lonely) job_->has_lonely_one = true;
   job_->book->Note(StrCat("worker ", rank_, is_last ? " leaves last" : " leaves"));
   if (is_last) {
     ++job_->last_ones;

@@ -12,7 +12,8 @@ using namespace multiverso;
 
 namespace {
 
-constexpr int64_t kMillisecond = 1'000'000;
+// Returns up to 30 ms, and often much less: a job without a slow disk takes 2 ms.
+int64_t AnyTime() { return static_cast<int64_t>(Random() % (uint64_t{1} << (12 + Random() % 14))); }
 
 // Reads both tables of a publication that is said to be that of `step`. Returns false if a later
 // one has taken its place meanwhile.
@@ -22,8 +23,10 @@ bool CheckVersion(StoryJob* job, JobReader* reader, const std::string& who, uint
     const int64_t count = table == 0 ? StoryRows(*job, 0) * kMatrixColumns : kArrayElements;
     std::vector<double> wide(static_cast<size_t>(count));
     std::vector<float> narrow(static_cast<size_t>(count));
-    const Request request = Request::Get(table == 0 ? static_cast<void*>(wide.data())
-                                                    : static_cast<void*>(narrow.data()));
+    std::vector<int64_t> ids;
+    const Request request =
+        StoryGet(*job, table, &ids,
+                 table == 0 ? static_cast<void*>(wide.data()) : static_cast<void*>(narrow.data()));
     const Status status = reader->Run(table, version, request, count,
                                       WaitLimit::Until(Clock::now() + std::chrono::seconds(60)));
     if (status.code() == Code::kOutdated) return false;
@@ -38,6 +41,17 @@ bool CheckVersion(StoryJob* job, JobReader* reader, const std::string& who, uint
   return true;
 }
 
+// Keeps a publication in its buffer. Returns false if it is too late for that, or if other readers
+// keep as many as they may.
+bool Pin(StoryJob* job, JobReader* reader, const std::string& who, uint64_t version) {
+  const Status status =
+      reader->pins()->Pin(version, WaitLimit::Until(Clock::now() + std::chrono::seconds(60)));
+  if (!status.ok() && status.code() != Code::kOutdated && status.code() != Code::kState) {
+    job->book->Violation(who + ": " + status.text());
+  }
+  return status.ok();
+}
+
 }  // namespace
 
 void RunReader(StoryJob* job, int number) {
@@ -45,7 +59,7 @@ void RunReader(StoryJob* job, int number) {
   std::unique_ptr<JobReader> reader;
   const auto is_over = [&] { return job->HaveEnded(job->workers()); };
   while (reader == nullptr) {
-    SleepUntil(Now() + kMillisecond + static_cast<int64_t>(Random() % (20 * kMillisecond)));
+    SleepUntil(Now() + AnyTime());
     if (is_over()) return;
     auto attached = JobReader::Attach(kStoryName, 0);
     if (attached.ok()) reader = std::move(attached.value());
@@ -68,8 +82,18 @@ void RunReader(StoryJob* job, int number) {
     }
     last = published;
     last_step = step;
-    (void)CheckVersion(job, reader.get(), who, published, step);
-    if (Random() % 2 == 0) SleepUntil(Now() + static_cast<int64_t>(Random() % (50 * kMillisecond)));
+    if (Random() % 2 == 0) {
+      // The session may take the buffer while this reader is in the middle of it.
+      SuspendAt(CurrentRank(), PointsOf(CurrentRank()) + Random() % 300, AnyTime());
+    }
+    const bool is_pinned = Random() % 3 == 0 && Pin(job, reader.get(), who, published);
+    if (Random() % 4 == 0) SleepUntil(Now() + AnyTime());
+    const bool is_whole = CheckVersion(job, reader.get(), who, published, step);
+    // Pins keep dense tables.
+    if (is_pinned && !is_whole && job->kind() == StoryJob::kDense) {
+      job->book->Violation(StrCat(who, ": version ", published, " has gone, which is pinned"));
+    }
+    if (is_pinned) (void)reader->pins()->Unpin(published);
   }
   // What was published last stays readable after the end.
   if (last > 0) (void)CheckVersion(job, reader.get(), who + " after the end", last, last_step);

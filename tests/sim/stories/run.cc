@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #include "base/text.h"
 #include "checkpoint/folder.h"
@@ -38,7 +39,14 @@ class StoryRun {
   void CheckEnds();
   int64_t NumberOf(const std::string& end) const;
   void CheckDisk();
-  void CheckSaved(const std::string& path, int64_t step);
+  // Checks what would be there after a power failure at this moment.
+  void CheckPowerFailure();
+  // Checks the checkpoints that are visible on a disk, and returns their names.
+  std::vector<CheckpointName> CheckVisible(Disk* disk, const std::string& when);
+  // Checks that saves have removed no more than they were told.
+  void CheckKept(int64_t visible);
+  void CheckSaved(FileSystem* files, const std::string& path, const std::string& when,
+                  int64_t step);
   void OnDeath(int process);
 
   const Story& story_;
@@ -53,6 +61,7 @@ class StoryRun {
   int node_without_power_ = -1;
   std::vector<int64_t> ended_at_;
   bool had_leftovers_ = false;
+  int64_t visible_ = 0;  // checkpoints after the job before
 };
 
 void StoryRun::OnDeath(int process) {
@@ -63,6 +72,7 @@ void StoryRun::OnDeath(int process) {
   if (!job_->ends[static_cast<size_t>(rank)].empty()) return;
   book_.Note(StrCat("rank ", rank, " dies"));
   job_->ends[static_cast<size_t>(rank)] = "died";
+  job_->died_leaving = job_->died_leaving || job_->is_leaving[static_cast<size_t>(rank)] != 0;
   ++killed_;
   if (first_death_ < 0) first_death_ = Now();
 }
@@ -103,17 +113,21 @@ void StoryRun::AtDiskChange(const Step& fault) {
 }
 
 void StoryRun::SetDiskFaults() {
+  const auto call_of = [](const Step& step) {
+    return DiskFaults::At{static_cast<DiskCall>(step.Get("of") % kDiskCalls), step.Get("at")};
+  };
   DiskFaults faults;
   faults.slow_ns = job_->options.Get("slow_us") * 1000;
   for (const Step& step : job_->steps) {
     if (step.call == "fail") {
-      faults.fail_at = step.Get("at");
+      faults.fail_at = call_of(step);
       faults.count = step.Get("count", 1);
+      faults.every = step.Get("every");
       faults.error_number = static_cast<int>(step.Get("errno", EIO));
     }
     if (step.call == "full") faults.capacity = disk_.UsedBytes() + step.Get("bytes");
     if (step.call == "power" || step.call == "killer") {
-      faults.at[step.Get("at")] = [this, step] { AtDiskChange(step); };
+      faults.at[call_of(step)] = [this, step] { AtDiskChange(step); };
     }
   }
   disk_.SetFaults(faults);
@@ -145,6 +159,9 @@ void StoryRun::RunJob() {
   const int workers = job_->workers();
   job_->ends.resize(static_cast<size_t>(workers));
   job_->end_status.resize(static_cast<size_t>(workers));
+  job_->is_there.assign(static_cast<size_t>(workers), 0);
+  job_->is_leaving.assign(static_cast<size_t>(workers), 0);
+  std::fill_n(job_->is_there.begin(), ranks, 1);
   job_->first_process = next_process_;
   next_process_ += workers + std::max(readers, 0);
   if (job_->Has("flip")) {
@@ -153,6 +170,7 @@ void StoryRun::RunJob() {
     if (job_->is_flipped) book_.Note("a bit changes in " + path);
   }
   SetDiskFaults();
+  disk_.BeforeChanges([this] { CheckPowerFailure(); });
   StoryJob* const job = job_.get();
   for (int rank = 0; rank < workers; ++rank) {
     Spawn(job->first_process + rank, [job, rank] { StoryRank(job, rank).Run(); });
@@ -164,7 +182,7 @@ void StoryRun::RunJob() {
   // Readers notice the end by themselves, and may read what was published last.
   if (readers > 0) SleepUntil(Now() + kNoticeNs);
   CheckEnds();
-  if (power_failed_) disk_.LosePower();
+  if (power_failed_ || job_->Has("outage")) disk_.LosePower();
   if (job_->is_flipped) disk_.UndoFlip();
   CheckDisk();
   book_.EndJob();
@@ -173,6 +191,7 @@ void StoryRun::RunJob() {
 void StoryRun::RunJobs() {
   for (size_t i = 0; i < story_.steps.size();) {
     job_ = std::make_unique<StoryJob>();
+    job_->world = story_.world;
     job_->options = story_.steps[i++];
     ++number_;
     while (i < story_.steps.size() && story_.steps[i].call != "job") {
@@ -215,7 +234,7 @@ void StoryRun::CheckEnds() {
     if (is_elastic && rank >= job_->ranks() && end == "creation" && status.code() == Code::kState) {
       continue;
     }
-    if (end == "close" && status.code() == Code::kCheckpointIo && disk_.failures() > 0) continue;
+    if (end == "close" && job_->IsFailureOfDisk(status)) continue;
     // The closing call waits for the last save, which needs the part of the rank that died.
     const bool lacks_a_part = continues && !is_elastic && saves_in_background &&
                               first_death_ >= 0 && end == "close" &&
@@ -237,7 +256,8 @@ void StoryRun::CheckEnds() {
   // Workers of an elastic session leave calls out, or repeat those that were over.
   if (!is_elastic && (dead.empty() || continues)) book_.CheckOneOutcome(dead);
   const bool all_told = job_->told + static_cast<int>(NumberOf("did not join")) == job_->workers();
-  if (job_->last_ones > 1 || (all_told && job_->last_ones == 0)) {
+  const bool must_have_last = all_told || (job_->has_lonely_one && !job_->died_leaving);
+  if (job_->last_ones > 1 || (must_have_last && job_->last_ones == 0)) {
     book_.Violation(StrCat("last: ", job_->last_ones, " workers were the last to leave"));
   }
 }
@@ -246,63 +266,96 @@ int64_t StoryRun::NumberOf(const std::string& end) const {
   return std::count(job_->ends.begin(), job_->ends.end(), end);
 }
 
-void StoryRun::CheckDisk() {
-  // What happened to the calls of the job is of interest after it; the checks have a whole disk.
-  const bool had_failures = disk_.failures() > 0;
-  const bool had_failed_removals = disk_.failed_removals() > 0;
-  disk_.SetFaults(DiskFaults());
-  FileSystem* const files = disk_.OnNode(0);
+std::vector<CheckpointName> StoryRun::CheckVisible(Disk* disk, const std::string& when) {
+  FileSystem* const files = disk->OnNode(0);
   const CheckpointFolder folder(files, kStoryFolder);
   const auto kind = files->KindOf(kStoryFolder);
   std::vector<CheckpointName> names;
   if (kind.ok() && kind.value() == EntryKind::kFolder) names = folder.List().value();
   int64_t last = -1;
   for (const CheckpointName& name : names) {
-    CheckSaved(folder.PathOf(name), name.step);
+    CheckSaved(files, folder.PathOf(name), when, name.step);
     last = name.step;
   }
   const int64_t least = book_.LastAcknowledged();
   if (last < least) {
-    book_.Violation(StrCat("lost: the save of step ", least,
+    book_.Violation(StrCat("lost", when, ": the save of step ", least,
                            " was acknowledged, and the last checkpoint has step ", last));
   }
   if (!std::is_sorted(names.begin(), names.end(),
                       [](const auto& a, const auto& b) { return a.step < b.step; })) {
     book_.Violation("order: the steps of the checkpoints do not increase");
   }
+  return names;
+}
+
+void StoryRun::CheckPowerFailure() {
+  if (job_->is_flipped || !book_.violations().empty()) return;
+  // What follows a failure may be safe only because of what has failed.
+  if (disk_.failures() == 0 && Random() % 4 != 0) return;
+  Disk disk;
+  disk.CopyFrom(disk_);
+  disk.LosePower();
+  (void)CheckVisible(&disk, " if the power fails");
+}
+
+void StoryRun::CheckDisk() {
+  // What happened to the calls of the job is of interest after it; the checks have a whole disk.
+  const bool had_failures = disk_.failures() > 0;
+  const bool had_failed_removals = disk_.failed_removals() > 0;
+  disk_.SetFaults(DiskFaults());
+  disk_.BeforeChanges(nullptr);
+  const std::vector<CheckpointName> names = CheckVisible(&disk_, "");
+  CheckKept(static_cast<int64_t>(names.size()));
   std::string leftover;
   for (const std::string& path : disk_.PathsBelow(kStoryFolder)) {
     const bool is_partial = path.size() > 5 && path.compare(path.size() - 5, 5, ".part") == 0;
     if (path.find("/.") != std::string::npos || is_partial) leftover = path;
   }
-  const bool is_clean = first_death_ < 0 && !had_failed_removals;
+  const bool is_clean = first_death_ < 0 && !had_failed_removals && !job_->Has("outage");
   if (!leftover.empty() && is_clean && (job_->has_saved || !had_leftovers_)) {
     book_.Violation("leftover: " + leftover);
   }
   had_leftovers_ = !leftover.empty();
   if (!is_clean || had_failures || names.empty()) return;
-  const auto& cut = book_.saves().at(last);
+  const auto& cut = book_.saves().at(names.back().step);
   if (cut.job == number_ && cut.keep > 0 && static_cast<int64_t>(names.size()) > cut.keep) {
     book_.Violation(StrCat("keep: ", names.size(), " checkpoints, expected ", cut.keep));
   }
 }
 
-void StoryRun::CheckSaved(const std::string& path, int64_t step) {
+void StoryRun::CheckKept(int64_t visible) {
+  int64_t keep = INT64_MAX;
+  int64_t least = std::exchange(visible_, visible);
+  for (const auto& [step, cut] : book_.saves()) {
+    if (cut.job != number_) continue;
+    if (cut.is_acknowledged) ++least;
+    if (cut.keep > 0) keep = std::min(keep, cut.keep);
+  }
+  if (visible >= std::min(keep, least)) return;
+  book_.Violation(
+      StrCat("keep: ", visible, " checkpoints, expected at least ", std::min(keep, least)));
+}
+
+void StoryRun::CheckSaved(FileSystem* files, const std::string& path, const std::string& when,
+                          int64_t step) {
   const WaitLimit limit = WaitLimit::Until(Instant::max());
-  auto opened = CheckpointReader::Open(disk_.OnNode(0), path);
+  auto opened = CheckpointReader::Open(files, path);
   Status status = opened.status();
   if (status.ok()) status = opened.value()->Verify(0, opened.value()->blocks(), limit);
   if (!status.ok()) {
-    book_.Violation("damage: " + path + ": " + status.text());
+    book_.Violation("damage" + when + ": " + path + ": " + status.text());
     return;
   }
   CheckpointReader& reader = *opened.value();
   if (!book_.IsSave(step) || reader.manifest().tables.size() != kStoryTables) {
-    book_.Violation("strange: " + path);
+    book_.Violation("strange" + when + ": " + path);
     return;
   }
   for (uint32_t table = 0; table < kStoryTables; ++table) {
     const SavedTable& saved = reader.manifest().tables[table];
+    // A load finds the places of these rows.
+    if (saved.is_lazy() || saved.is_hash()) continue;
     const auto take = [&](int64_t first, int64_t count, const char* data) {
       std::vector<double> values(static_cast<size_t>(count));
       for (int64_t i = 0; i < count; ++i) {
@@ -310,12 +363,12 @@ void StoryRun::CheckSaved(const std::string& path, int64_t step) {
                                              ? reinterpret_cast<const double*>(data)[i]
                                              : double{reinterpret_cast<const float*>(data)[i]};
       }
-      book_.CheckSaved("content: " + path, step, static_cast<int>(table), values.data(), first,
-                       count);
+      book_.CheckSaved("content" + when + ": " + path, step, static_cast<int>(table), values.data(),
+                       first, count);
       return Status::Ok();
     };
     const Status read = reader.Read(table, kParameterArea, 0, saved.num_row, limit, take);
-    if (!read.ok()) book_.Violation("damage: " + path + ": " + read.text());
+    if (!read.ok()) book_.Violation("damage" + when + ": " + path + ": " + read.text());
   }
 }
 

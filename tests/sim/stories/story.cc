@@ -22,6 +22,8 @@ class Drawing {
                            {"mean_run", kMeans[Below(6)]},
                            {"writes", Below(40) == 0 ? 1 : 0},
                            {"latency_us", kLatencies[Below(4)]}};
+    kind_ = Wish("kind", std::max<int64_t>(0, Below(6) - 3));
+    if (kind_ != 0) story.world.numbers["kind"] = kind_;
     const int64_t jobs = Wish("jobs", 1 + Below(3));
     for (int64_t job = 0; job < jobs; ++job) DrawJob(job, &story);
     return story;
@@ -87,6 +89,7 @@ class Drawing {
       fault.rank = worker();
       story->steps.insert(at(), fault);
     }
+    if (Below(3) == 0) story->steps.push_back(Of("outage"));
   }
 
   void DrawJob(int64_t job, Story* story) {
@@ -95,9 +98,13 @@ class Drawing {
     const int64_t per_node = Wish("per_node", 1 + Below(3));
     ranks_ = nodes * per_node;
     mode_ = Wish("mode", Below(3) != 0 ? 0 : 1 + Below(2));
+    // Rounds of keys are not supported on several nodes.
+    if (kind_ == 2 && nodes > 1 && mode_ == 1) mode_ = 0;
     Step begin = Of("job", {{"ranks", ranks_}, {"per_node", per_node}, {"mode", mode_}});
     if (Below(3) == 0) begin.numbers["slow_us"] = int64_t{1} << Below(18);
     begin.numbers["readers"] = Below(3) == 0 ? 1 + Below(2) : 0;
+    // Lazy rows and keys stay on their nodes, and a reader sees those of one.
+    if (kind_ != 0 && nodes > 1) begin.numbers["readers"] = 0;
     // A session that continues is of one node, and keeps one rank.
     if (mode_ == 0 && nodes == 1 && ranks_ > 1 && Below(3) == 0) begin.numbers["continues"] = 1;
     begin.numbers["readers"] = Wish("readers", begin.numbers["readers"]);
@@ -108,9 +115,31 @@ class Drawing {
     const int64_t keep = Below(3);
     for (int64_t call = 0; call < calls; ++call) {
       for (int64_t adds = Below(4); adds > 0; --adds) story->steps.push_back(DrawAdd());
-      story->steps.push_back(DrawCall(keep));
+      const bool is_read = begin.Get("readers") > 0;
+      story->steps.push_back(is_read && Below(2) == 0 ? Of("publish", {{"step", ++step_}})
+                                                      : DrawCall(keep));
+      // A buffer is overwritten by the next publication but one.
+      const bool repeats = is_read && story->steps.back().call == "publish";
+      for (int64_t more = repeats ? Below(5) : 0; more > 0; --more) {
+        if (Below(2) == 0) story->steps.push_back(DrawAdd());
+        story->steps.push_back(Of("publish", {{"step", ++step_}}));
+      }
     }
     DrawFaults(first, job > 0, begin.Get("continues") != 0, story);
+    if (Below(3) == 0) story->steps.push_back(Of("outage"));
+  }
+
+  // The call of the disk at which something happens: any that changes it, or one of a kind.
+  Step AtCall(Step step) {
+    // The number of changes of a save is about 10 and 3 for each rank.
+    step.numbers["at"] = Below(int64_t{1} << (1 + Below(7)));
+    if (Below(3) == 0) return step;
+    // Each sync of a folder matters.
+    static constexpr int64_t kKinds[] = {1, 2, 3, 4, 5, 6, 7, 7, 7, 8};
+    step.numbers["of"] = kKinds[Below(10)];
+    // A load reads more often than a save makes any one change.
+    step.numbers["at"] = Below(int64_t{1} << (1 + Below(step.numbers["of"] == 8 ? 6 : 4)));
+    return step;
   }
 
   Step DrawAdd() {
@@ -140,7 +169,7 @@ class Drawing {
   }
 
   void DrawFaults(size_t first, bool can_flip, bool continues, Story* story) {
-    int64_t faults = Wish("faults", Below(4) == 0 ? 0 : 1 + Below(2));
+    int64_t faults = Wish("faults", Below(4) == 0 ? 0 : 1 + Below(3));
     const auto at = [&] {
       return story->steps.begin() + static_cast<ptrdiff_t>(first) +
              Below(static_cast<int64_t>(story->steps.size() - first) + 1);
@@ -150,9 +179,7 @@ class Drawing {
     std::shuffle(to_kill.begin(), to_kill.end(), random_);
     if (continues) to_kill.pop_back();
     for (; faults > 0; --faults) {
-      const int64_t kind = Below(8);
-      // The number of changes of a save is about 10 and 3 for each rank.
-      const int64_t change = Below(int64_t{1} << (1 + Below(7)));
+      const int64_t kind = Below(11);
       if (kind < 2 && !to_kill.empty()) {
         Step kill = Of("kill", {{"points", Below(int64_t{1} << (1 + Below(14)))}});
         kill.rank = to_kill.back();
@@ -162,25 +189,35 @@ class Drawing {
         Step suspend = Of("suspend", {{"points", Below(1 << 12)}, {"ms", 1 + Below(3000)}});
         suspend.rank = static_cast<int>(Below(ranks_));
         story->steps.insert(at(), suspend);
-      } else if (kind == 3) {
+      } else if (kind == 3 || kind > 8) {
         static constexpr int64_t kErrors[] = {EIO, ENOSPC, EACCES};
-        story->steps.push_back(
-            Of("fail", {{"at", change}, {"count", 1 + Below(3)}, {"errno", kErrors[Below(3)]}}));
+        Step fail = AtCall(Of("fail", {{"count", 1}, {"errno", kErrors[Below(3)]}}));
+        if (Below(2) == 0) {
+          fail.numbers["count"] = 1 + Below(3);
+        } else {
+          fail.numbers["every"] = 2 + Below(6);
+        }
+        story->steps.push_back(fail);
       } else if (kind == 4) {
         story->steps.push_back(Of("full", {{"bytes", Below(int64_t{1} << (10 + Below(12)))}}));
       } else if (kind == 5 && can_flip) {
         story->steps.push_back(Of("flip"));
       } else if (kind == 6 && !continues) {
-        story->steps.push_back(Of(Below(3) == 0 ? "killer" : "power", {{"at", change}}));
+        story->steps.push_back(AtCall(Of(Below(3) == 0 ? "killer" : "power")));
         if (Below(4) == 0) story->steps.back().numbers["node"] = Below(3);
       } else if (kind == 7 && !continues) {
-        story->steps.push_back(Of("power", {{"at", change}}));
+        story->steps.push_back(AtCall(Of("power")));
+      } else if (kind == 8) {
+        Step refuse = Of("refuse", {{"thread", 1 + Below(3)}});
+        refuse.rank = static_cast<int>(Below(ranks_));
+        story->steps.insert(at(), refuse);
       }
     }
   }
 
   std::mt19937_64 random_;
   const Wishes& wishes_;
+  int64_t kind_ = 0;
   int64_t ranks_ = 1;
   int64_t mode_ = 0;
   int64_t step_ = 0;

@@ -38,6 +38,18 @@ int64_t StoryRows(const StoryJob& job, int table) {
   return table == 0 ? job.options.Get("rows", 16) : 1;
 }
 
+Request StoryGet(const StoryJob& job, int table, std::vector<int64_t>* ids, void* out) {
+  if (table != 0 || job.kind() != StoryJob::kKeys) return Request::Get(out);
+  for (int64_t row = 0; row < StoryRows(job, 0); ++row) ids->push_back(StoryKey(row));
+  return Request::Of(RequestKind::kGetKeys, ids->data(), static_cast<int64_t>(ids->size()), nullptr,
+                     out);
+}
+
+bool StoryJob::IsFailureOfDisk(const Status& status) const {
+  return status.code() == Code::kCheckpointIo && status.file() != nullptr &&
+         disk->HasFailed(*status.file());
+}
+
 TableSpec StorySpec(const StoryJob& job, int table) {
   TableSpec spec;
   CopyText(spec.name, table == 0 ? "m" : "a");
@@ -45,6 +57,13 @@ TableSpec StorySpec(const StoryJob& job, int table) {
   spec.kind = static_cast<int32_t>(table == 0 ? TableKind::kMatrix : TableKind::kArray);
   spec.num_row = table == 0 ? StoryRows(job, table) : kArrayElements;
   spec.num_col = table == 0 ? kMatrixColumns : 1;
+  if (table != 0 || job.kind() == StoryJob::kDense) return spec;
+  spec.initializer.kind = static_cast<int32_t>(InitializerKind::kZeros);
+  if (job.kind() == StoryJob::kLazy) return spec;
+  spec.kind = static_cast<int32_t>(TableKind::kHash);
+  // A rank that is killed in an add leaves the room of its new key taken.
+  spec.keys.capacity = StoryRows(job, table) + 16;
+  spec.num_row = 0;
   return spec;
 }
 
@@ -65,10 +84,11 @@ void StoryRank::Run() {
   for (const Step& step : job_->steps) {
     if (!step.IsFor(rank_)) continue;
     if (!Make(step)) return;
+    if (is_half_loaded_) break;
   }
   Status status = session_->Barrier();
   if (!Goes("barrier", status)) return;
-  if (!CheckTables("at the end")) return;
+  if (!is_half_loaded_ && !CheckTables("at the end")) return;
   status = session_->Close();
   job_->book->BackgroundEnded(rank_, status);
   job_->book->Called(rank_, "close", status);
@@ -115,10 +135,15 @@ bool StoryRank::Goes(const std::string& call, const Status& status) {
   if (status.code() == Code::kPeerLost && continues) return true;
   const bool is_io = status.code() == Code::kCheckpointIo;
   const bool is_corrupt = status.code() == Code::kCheckpointCorrupt;
-  if (is_io && status.file() == nullptr) {
+  if ((is_io || is_corrupt) && status.file() == nullptr) {
     job_->book->Violation("error: " + call + " has no file: " + status.text());
   }
-  const bool may_fail = (is_io && job_->disk->failures() > 0) || (is_corrupt && job_->is_flipped);
+  const bool lacks_thread = status.code() == Code::kMemory && job_->refused_threads > 0;
+  if (is_io && !job_->IsFailureOfDisk(status)) {
+    job_->book->Violation("error: " + call +
+                          " names a call of the disk that has not failed: " + status.text());
+  }
+  const bool may_fail = is_io || lacks_thread || (is_corrupt && job_->is_flipped);
   if (may_fail) return true;
   Leave(call, status);
   return false;
@@ -128,6 +153,10 @@ void StoryRank::PlanFault(const Step& step) {
   const int process = job_->first_process + rank_;
   const uint64_t point = PointsOf(process) + static_cast<uint64_t>(step.Get("points"));
   if (step.call == "kill") KillAt(process, point);
+  if (step.call == "refuse") {
+    ++job_->refused_threads;
+    RefuseThread(process, static_cast<int>(step.Get("thread")));
+  }
   if (step.call == "suspend") SuspendAt(process, point, step.Get("ms") * 1'000'000);
 }
 
@@ -150,6 +179,7 @@ bool StoryRank::Add(const Step& step) {
   for (const int64_t id : step.ids) {
     if (table == 0 && id < StoryRows(*job_, 0)) ids.push_back(id);
   }
+  std::vector<int64_t> named;  // the rows or keys of the request
   std::vector<double> wide;
   std::vector<float> narrow;
   Request request;
@@ -159,12 +189,20 @@ bool StoryRank::Add(const Step& step) {
         wide.push_back(static_cast<double>(value * Book::WeightOf(row * kMatrixColumns + column)));
       }
     }
+    const bool has_keys = job_->kind() == StoryJob::kKeys;
     for (int64_t i = 0; ids.empty() && i < StoryRows(*job_, 0) * kMatrixColumns; ++i) {
       wide.push_back(static_cast<double>(value * Book::WeightOf(i)));
     }
-    request = ids.empty()
-                  ? Request::Add(wide.data())
-                  : Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), wide.data());
+    named = ids;
+    for (int64_t row = 0; has_keys && ids.empty() && row < StoryRows(*job_, 0); ++row) {
+      named.push_back(row);
+    }
+    for (int64_t& id : named) id = has_keys ? StoryKey(id) : id;
+    const RequestKind kind = has_keys        ? RequestKind::kAddKeys
+                             : named.empty() ? RequestKind::kAdd
+                                             : RequestKind::kAddRows;
+    request =
+        Request::Of(kind, named.data(), static_cast<int64_t>(named.size()), wide.data(), nullptr);
   } else {
     for (int64_t i = 0; i < kArrayElements; ++i) {
       narrow.push_back(static_cast<float>(value * Book::WeightOf(i)));
@@ -212,10 +250,9 @@ bool StoryRank::Load(const Step& step) {
             loaded.status())) {
     return false;
   }
-  if (job_->is_flipped && loaded.ok() && step.Get("refused") != 0) {
-    job_->book->Violation("load: accepted a checkpoint of which a bit has changed");
-  }
-  return CheckTables("after a load");
+  // All ranks receive this failure.
+  is_half_loaded_ = !loaded.ok() && job_->disk->failed_reads() > 0;
+  return is_half_loaded_ || CheckTables("after a load");
 }
 
 bool StoryRank::Publish(const Step& step) {
@@ -229,7 +266,8 @@ bool StoryRank::Publish(const Step& step) {
 Status StoryRank::Read(int table, std::vector<double>* values) {
   const int64_t count = table == 0 ? StoryRows(*job_, 0) * kMatrixColumns : kArrayElements;
   values->resize(static_cast<size_t>(count));
-  if (table == 0) return Run(tables_[0], Request::Get(values->data()));
+  std::vector<int64_t> ids;
+  if (table == 0) return Run(tables_[0], StoryGet(*job_, 0, &ids, values->data()));
   std::vector<float> narrow(static_cast<size_t>(count));
   const Status status = Run(tables_[1], Request::Get(narrow.data()));
   std::copy(narrow.begin(), narrow.end(), values->begin());

@@ -18,6 +18,7 @@ namespace sim {
 
 // What the ranks of a job share that is not simulated.
 struct StoryJob {
+  Step world;
   Step options;             // the `job` step
   std::vector<Step> steps;  // until the next job
   Book* book = nullptr;
@@ -32,16 +33,29 @@ struct StoryJob {
   bool has_saved = false;
   int told = 0;       // workers of an elastic session that left when they were told
   int last_ones = 0;  // those of them that were the last
+  // Workers that are about to join, or have joined, and of these those that have said that they
+  // leave. A worker that leaves when nobody else stays is the last, if none is before.
+  std::vector<char> is_there, is_leaving;
+  bool has_lonely_one = false;
+  bool died_leaving = false;
   int opened = 0;
+  int refused_threads = 0;  // planned ones
 
   int ranks() const { return static_cast<int>(options.Get("ranks", 1)); }
   int workers() const { return ranks() + static_cast<int>(options.Get("joiners")); }
   int per_node() const { return static_cast<int>(options.Get("per_node", 1)); }
   bool Has(const std::string& call) const;
+  // Returns whether all other workers have ended or leave.
+  bool IsLonely(int rank) const;
   // Returns whether the first `count` workers have ended.
   bool HaveEnded(int count) const;
   // Returns whether the calls of the job may fail because of a rank or of the power.
   bool HasLosses() const { return Has("kill") || Has("power") || Has("killer"); }
+  // The matrix has rows that exist from the start, or from their first change, or that have keys.
+  enum Kind : int64_t { kDense, kLazy, kKeys };
+  Kind kind() const { return static_cast<Kind>(world.Get("kind")); }
+  // Returns whether a failure is one of the disk, in the words of a call that has failed.
+  bool IsFailureOfDisk(const multiverso::Status& status) const;
 };
 
 constexpr char kStoryFolder[] = "/scratch/run";
@@ -50,6 +64,9 @@ constexpr char kStoryName[] = "story";
 multiverso::SessionOptions StoryOptions(const StoryJob& job, int node);
 multiverso::TableSpec StorySpec(const StoryJob& job, int table);
 int64_t StoryRows(const StoryJob& job, int table);
+constexpr int64_t StoryKey(int64_t row) { return row * 7919 + 3; }
+// A request that gets all of a table into `out`. The ids of rows stay in *ids.
+multiverso::Request StoryGet(const StoryJob& job, int table, std::vector<int64_t>* ids, void* out);
 
 class StoryRank {
  public:
@@ -86,6 +103,8 @@ class StoryRank {
 
   StoryJob* job_;
   const int rank_;
+  // A load has failed while it changed the tables, so this rank makes no more calls but the close.
+  bool is_half_loaded_ = false;
   std::unique_ptr<multiverso::Session> session_;
   std::vector<multiverso::Table*> tables_;
 };

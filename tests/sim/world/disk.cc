@@ -29,9 +29,28 @@ std::vector<std::string> Disk::NamesOf(const std::string& path) {
 Disk::Disk() : root_(std::make_shared<Node>()) { root_->is_folder = true; }
 Disk::~Disk() = default;
 
+Disk::Entry Disk::CopyOf(const Entry& entry, std::map<const Node*, Entry>* copies) {
+  if (entry == nullptr) return nullptr;
+  Entry& copy = (*copies)[entry.get()];
+  if (copy != nullptr) return copy;
+  copy = std::make_shared<Node>(*entry);
+  const Entry made = copy;
+  for (auto& [name, child] : made->entries) child = CopyOf(child, copies);
+  for (auto& [name, child] : made->safe_entries) child = CopyOf(child, copies);
+  for (Change& change : made->changes) change.entry = CopyOf(change.entry, copies);
+  return made;
+}
+
+void Disk::CopyFrom(const Disk& other) {
+  std::map<const Node*, Entry> copies;
+  root_ = CopyOf(other.root_, &copies);
+}
+
 void Disk::SetFaults(const DiskFaults& faults) {
   faults_ = faults;
-  changes_ = failures_ = failed_removals_ = 0;
+  calls_.clear();
+  failed_.clear();
+  failures_ = failed_removals_ = failed_reads_ = 0;
 }
 
 void Disk::TakeTime() const {
@@ -42,18 +61,47 @@ void Disk::TakeTime() const {
   SleepUntil(Now() + static_cast<int64_t>(Random() % span));
 }
 
-int Disk::BeginChange() {
-  TakeTime();
-  const int64_t number = changes_++;
-  const auto event = faults_.at.find(number);
-  if (event != faults_.at.end()) event->second();
-  if (cut_off_.count(CurrentRank()) != 0) return EIO;
-  if (faults_.fail_at < 0 || number < faults_.fail_at ||
-      number >= faults_.fail_at + faults_.count) {
-    return 0;
-  }
+bool Disk::MustFail(DiskCall kind) const {
+  const auto& [fails, first] = faults_.fail_at;
+  if (fails != kind && (fails != DiskCall::kChange || kind == DiskCall::kRead)) return false;
+  const int64_t since = calls_.at(fails) - 1 - first;
+  if (first < 0 || since < 0) return false;
+  return (faults_.every > 0 ? since % faults_.every : since) < faults_.count;
+}
+
+void Disk::NoteFailure(const std::string& path, int error_number) {
+  const Quiet quiet;
   ++failures_;
-  return faults_.error_number;
+  failed_.insert({path, error_number});
+}
+
+int Disk::Begin(DiskCall kind, const std::string& path) {
+  TakeTime();
+  std::vector<std::function<void()>> events;
+  bool fails = false;
+  {
+    const Quiet quiet;
+    if (kind != DiskCall::kRead && before_changes_) before_changes_();
+    std::vector<DiskFaults::At> numbers = {{kind, calls_[kind]++}};
+    if (kind != DiskCall::kRead)
+      numbers.emplace_back(DiskCall::kChange, calls_[DiskCall::kChange]++);
+    fails = MustFail(kind);
+    for (const DiskFaults::At& number : numbers) {
+      const auto event = faults_.at.find(number);
+      if (event != faults_.at.end()) events.push_back(event->second);
+    }
+  }
+  for (const auto& event : events) event();
+  if (cut_off_.count(CurrentRank()) != 0) return EIO;
+  if (!fails) return 0;
+  // A process may read the folders in which it makes something.
+  const bool may_read = kind == DiskCall::kSyncFolder && faults_.error_number == EACCES;
+  const int error_number = may_read ? EIO : faults_.error_number;
+  NoteFailure(path, error_number);
+  if (kind == DiskCall::kRead) ++failed_reads_;
+  // What is not safe is not removed.
+  if (kind == DiskCall::kRemove || kind == DiskCall::kSyncFolder) ++failed_removals_;
+  return error_number;
 }
 
 Disk::Entry Disk::Find(const std::string& path) const {

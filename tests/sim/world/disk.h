@@ -18,22 +18,40 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/file_system.h"
 
 namespace sim {
 
+// The kinds of calls, of which kChange is any that changes the disk.
+enum class DiskCall {
+  kChange,
+  kCreate,
+  kWrite,
+  kSync,
+  kRename,
+  kLink,
+  kRemove,
+  kSyncFolder,
+  kRead
+};
+constexpr int64_t kDiskCalls = 9;
+
 struct DiskFaults {
-  // The number, counted from now on, of a call that changes the disk and that fails with
-  // error_number; -1 for none. The `count` calls from there on fail.
-  int64_t fail_at = -1;
+  // A call of a kind, by its number counted from now on.
+  using At = std::pair<DiskCall, int64_t>;
+  // The call that fails with error_number; a number of -1 is none. The `count` calls from there on
+  // fail, and then so many of each `every` calls, if that is not 0.
+  At fail_at{DiskCall::kChange, -1};
   int64_t count = 1;
+  int64_t every = 0;
   int error_number = 0;
   int64_t capacity = INT64_MAX;  // bytes of all files; more are ENOSPC
   int64_t slow_ns = 0;           // the longest time of a call
-  // What happens instead of the call of that number, such as the end of its process.
-  std::map<int64_t, std::function<void()>> at;
+  // What happens instead of the call, such as the end of its process.
+  std::map<At, std::function<void()>> at;
 };
 
 class Disk {
@@ -42,17 +60,25 @@ class Disk {
   ~Disk();
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
+  // Makes the files, and what is safe of them, those of another disk.
+  void CopyFrom(const Disk& other);
 
   // Returns the file system as a process of that node sees it. It lives as long as the disk.
   multiverso::FileSystem* OnNode(int node);
 
   void SetFaults(const DiskFaults& faults);
+  // Is called before each change, in a section in which nothing is a point.
+  void BeforeChanges(std::function<void()> call) { before_changes_ = std::move(call); }
   // Returns how many calls have failed since SetFaults because of it.
   int64_t failures() const { return failures_; }
   // Returns how many of these can leave a file behind: removals, and syncs of folders before them.
   int64_t failed_removals() const { return failed_removals_; }
-  // Returns how many calls have changed the disk since SetFaults.
-  int64_t changes() const { return changes_; }
+  // Returns how many of these read a file.
+  int64_t failed_reads() const { return failed_reads_; }
+  // Returns whether a call has failed so since SetFaults.
+  bool HasFailed(const multiverso::FileFault& fault) const {
+    return failed_.count({fault.path, fault.error_number}) != 0;
+  }
 
   // The node loses its power: bytes that it wrote and did not sync.
   void LosePowerOf(int node);
@@ -75,6 +101,7 @@ class Disk {
  private:
   friend class DiskView;
   friend class DiskFile;
+  friend class OpenDiskFile;
   struct Node;
   using Entry = std::shared_ptr<Node>;
   struct Change {  // of a folder
@@ -97,12 +124,15 @@ class Disk {
     std::vector<Change> changes;  // after safe_entries, in order
   };
 
+  static Entry CopyOf(const Entry& entry, std::map<const Node*, Entry>* copies);
   // Returns the names in a path, from the root on.
   static std::vector<std::string> NamesOf(const std::string& path);
   // Lets a call take its time, at whose end the rank may have been killed.
   void TakeTime() const;
-  // Begins a call that changes the disk. Returns the number of the error with which it fails, or 0.
-  int BeginChange();
+  // Begins a call that may fail. Returns the number of the error with which it does, or 0.
+  int Begin(DiskCall kind, const std::string& path);
+  bool MustFail(DiskCall kind) const;
+  void NoteFailure(const std::string& path, int error_number);
   Entry Find(const std::string& path) const;
   // Returns the folder that has the last name of the path, which *name becomes.
   Entry FolderOf(const std::string& path, std::string* name) const;
@@ -116,10 +146,13 @@ class Disk {
   Entry root_;
   std::map<int, std::unique_ptr<multiverso::FileSystem>> views_;
   DiskFaults faults_;
+  std::function<void()> before_changes_;
   std::set<int> cut_off_;
-  int64_t changes_ = 0;
+  std::map<DiskCall, int64_t> calls_;             // since SetFaults
+  std::set<std::pair<std::string, int>> failed_;  // by the path and the number of the error
   int64_t failures_ = 0;
   int64_t failed_removals_ = 0;
+  int64_t failed_reads_ = 0;
   Entry flipped_;
   size_t flipped_at_ = 0;
   char flipped_byte_ = 0;

@@ -29,7 +29,7 @@ class DiskFile final : public WritableFile {
       : disk_(disk), node_(node), path_(std::move(path)), file_(std::move(file)) {}
 
   Status Write(const void* data, int64_t bytes) override {
-    int error_number = disk_->BeginChange();
+    int error_number = disk_->Begin(DiskCall::kWrite, path_);
     const char* next = static_cast<const char*>(data);
     // A call that fails may have written a part.
     int64_t left =
@@ -38,7 +38,7 @@ class DiskFile final : public WritableFile {
     if (left > room) {
       left = std::max<int64_t>(room, 0);
       error_number = ENOSPC;
-      ++disk_->failures_;
+      disk_->NoteFailure(path_, ENOSPC);
     }
     while (left > 0 && disk_->cut_off_.count(CurrentRank()) == 0) {
       const int64_t piece = std::min(left, kPieceBytes);
@@ -57,7 +57,7 @@ class DiskFile final : public WritableFile {
   }
 
   Status Sync() override {
-    const int error_number = disk_->BeginChange();
+    const int error_number = disk_->Begin(DiskCall::kSync, path_);
     if (error_number != 0) return IoFailure(path_, "sync", error_number, written_);
     const Quiet quiet;
     file_->safe_bytes = file_->bytes;
@@ -73,19 +73,19 @@ class DiskFile final : public WritableFile {
   int64_t written_ = 0;
 };
 
-namespace {
-
 class OpenDiskFile final : public ReadableFile {
  public:
-  OpenDiskFile(std::string path, const std::string* bytes, std::shared_ptr<void> keeps)
-      : path_(std::move(path)),
+  OpenDiskFile(Disk* disk, std::string path, const std::string* bytes, std::shared_ptr<void> keeps)
+      : disk_(disk),
+        path_(std::move(path)),
         bytes_(bytes),
         size_(static_cast<int64_t>(bytes->size())),
         keeps_(std::move(keeps)) {}
   const std::string& path() const override { return path_; }
   int64_t bytes() const override { return size_; }
   Status Read(int64_t offset, void* out, int64_t bytes) override {
-    Cost(20);
+    const int error_number = disk_->Begin(DiskCall::kRead, path_);
+    if (error_number != 0) return IoFailure(path_, "read", error_number);
     if (offset + bytes > static_cast<int64_t>(bytes_->size())) {
       return multiverso::CorruptionFailure(path_, static_cast<int64_t>(bytes_->size()),
                                            "the file ends here");
@@ -95,13 +95,12 @@ class OpenDiskFile final : public ReadableFile {
   }
 
  private:
+  Disk* disk_;
   std::string path_;
   const std::string* bytes_;
   int64_t size_;
   std::shared_ptr<void> keeps_;
 };
-
-}  // namespace
 
 class DiskView final : public multiverso::FileSystem {
  public:
@@ -109,17 +108,18 @@ class DiskView final : public multiverso::FileSystem {
 
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     auto file = std::make_shared<Disk::Node>();
-    MV_RETURN_IF_NOT_OK(Add(path, file, "create"));
+    MV_RETURN_IF_NOT_OK(Add(path, file, DiskCall::kCreate, "create"));
     return std::unique_ptr<WritableFile>(std::make_unique<DiskFile>(disk_, node_, path, file));
   }
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    disk_->TakeTime();
+    const int error_number = disk_->Begin(DiskCall::kRead, path);
+    if (error_number != 0) return IoFailure(path, "open", error_number);
     const Quiet quiet;
     const Disk::Entry found = disk_->Find(path);
     if (found == nullptr) return IoFailure(path, "open", ENOENT);
     if (found->is_folder) return IoFailure(path, "read", EISDIR);
     return std::unique_ptr<ReadableFile>(
-        std::make_unique<OpenDiskFile>(path, &found->bytes, found));
+        std::make_unique<OpenDiskFile>(disk_, path, &found->bytes, found));
   }
   Result<EntryKind> KindOf(const std::string& path) override {
     disk_->TakeTime();
@@ -160,10 +160,10 @@ class DiskView final : public multiverso::FileSystem {
   Status CreateFolder(const std::string& path) override {
     auto folder = std::make_shared<Disk::Node>();
     folder->is_folder = true;
-    return Add(path, folder, "make folder");
+    return Add(path, folder, DiskCall::kCreate, "make folder");
   }
   Status Rename(const std::string& from, const std::string& to) override {
-    const int error_number = disk_->BeginChange();
+    const int error_number = disk_->Begin(DiskCall::kRename, to);
     if (error_number != 0) return IoFailure(to, "rename to", error_number);
     const Quiet quiet;
     std::string old_name;
@@ -194,15 +194,11 @@ class DiskView final : public multiverso::FileSystem {
       file = disk_->Find(from);
     }
     if (file == nullptr) return IoFailure(to, "link", ENOENT);
-    return Add(to, file, "link");
+    return Add(to, file, DiskCall::kLink, "link");
   }
   Status SyncFolder(const std::string& path) override {
-    const int error_number = disk_->BeginChange();
-    if (error_number != 0) {
-      // What is not safe is not removed.
-      ++disk_->failed_removals_;
-      return IoFailure(path, "sync", error_number);
-    }
+    const int error_number = disk_->Begin(DiskCall::kSyncFolder, path);
+    if (error_number != 0) return IoFailure(path, "sync", error_number);
     const Quiet quiet;
     const Disk::Entry folder = disk_->Find(path);
     if (folder == nullptr) return IoFailure(path, "open", ENOENT);
@@ -226,8 +222,8 @@ class DiskView final : public multiverso::FileSystem {
   }
 
  private:
-  Status Add(const std::string& path, const Disk::Entry& entry, const char* action) {
-    const int error_number = disk_->BeginChange();
+  Status Add(const std::string& path, const Disk::Entry& entry, DiskCall kind, const char* action) {
+    const int error_number = disk_->Begin(kind, path);
     if (error_number != 0) return IoFailure(path, action, error_number);
     const Quiet quiet;
     std::string name;
@@ -238,11 +234,8 @@ class DiskView final : public multiverso::FileSystem {
     return Status::Ok();
   }
   Status RemoveEntry(const std::string& path, bool may_be_gone) {
-    const int error_number = disk_->BeginChange();
-    if (error_number != 0) {
-      ++disk_->failed_removals_;
-      return IoFailure(path, "remove", error_number);
-    }
+    const int error_number = disk_->Begin(DiskCall::kRemove, path);
+    if (error_number != 0) return IoFailure(path, "remove", error_number);
     const Quiet quiet;
     std::string name;
     const Disk::Entry folder = disk_->FolderOf(path, &name);
