@@ -136,6 +136,24 @@ TEST_F(Joining, HasNoSumOfAnEarlierAggregate) {
   EXPECT_TRUE(IsError(sum_up(joiner.get()), Code::kState, "rank 2 joined the session later"));
 }
 
+// A program that repeats calls that have failed makes as many calls as the others.
+TEST_F(Joining, FailsInAnEarlierCallThatHasFailedForTheOthers) {
+  Sessions sessions = OpenElastic(2);
+  AgreedCall save;
+  save.folder = "/proc/none";
+  OnAll(sessions, [&](Session* session) {
+    EXPECT_EQ(session->Save(save).code(), Code::kCheckpointIo);
+    EXPECT_TRUE(IsOk(session->Barrier()));
+  });
+  sessions.push_back(ValueOf(Join()));
+  const Status failure = sessions.back()->Save(save);
+  EXPECT_TRUE(IsError(failure, Code::kCheckpointIo, "before rank 2 joined, has failed for them"));
+  ASSERT_NE(failure.file(), nullptr);
+  EXPECT_EQ(failure.file()->path, save.folder);
+  EXPECT_TRUE(IsOk(sessions.back()->Barrier()));
+  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+}
+
 TEST_F(Joining, FailsOnlyForTheJoinerIfItsTableDiffers) {
   const Sessions sessions = OpenElastic(2);
   OnAll(sessions, [](Session* session) { (void)ValueOf(Create(session, ArrayOf(kSize))); });
