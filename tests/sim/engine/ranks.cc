@@ -163,6 +163,8 @@ void SuspendAt(int rank, uint64_t point_of_rank, int64_t ns) {
   if (current != nullptr) Grant();
 }
 
+void RefuseMemory(int rank, int64_t call) { RankOf(rank)->refused_mapping = call; }
+
 void KillNow(int rank) {
   Rank* const process = RankOf(rank);
   if (process->has_ended) return;

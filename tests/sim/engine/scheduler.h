@@ -89,6 +89,9 @@ void SetVariable(int rank, const std::string& name, const std::string& value);
 void KillAt(int rank, uint64_t point_of_rank);  // when the rank has passed that many points
 void SuspendAt(int rank, uint64_t point_of_rank, int64_t ns);
 void KillNow(int rank);
+// Lets one of the next calls of mmap of that rank fail, which has this number, counted from 1. None
+// fails after a number of 0.
+void RefuseMemory(int rank, int64_t call);
 void SuspendNow(int rank, int64_t ns);
 bool IsDead(int rank);    // it was killed, or has ended itself with an exit code
 bool HasEnded(int rank);  // there is no process any more

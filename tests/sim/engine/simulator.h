@@ -74,6 +74,7 @@ struct Rank {
   uint64_t kill_at = UINT64_MAX, suspend_at = UINT64_MAX;
   int64_t suspend_ns = 0, suspended_until = 0;
   int in_world = 0;
+  int64_t refused_mapping = 0;  // the number of the next call of mmap that fails, or 0
   bool must_die = false, must_pause = false;  // as soon as it is outside of the world
   std::vector<Fiber*> fibers;
   std::map<std::string, std::string> variables;

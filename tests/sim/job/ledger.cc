@@ -297,8 +297,13 @@ void Ledger::SawTogether(int rank, int collective, const std::string& bytes) {
     expected = bytes;
   } else if (bytes != expected) {
     Violation(StrCat("one outcome: rank ", rank, " and rank ", first,
-                     " got other bits from collective get ", collective));
+                     " got other results from collective ", collective));
   }
+}
+
+void Ledger::CreatedTogether(int rank, int collective, Code code) {
+  if (plan_.Disagrees() || CountsDiffer()) return;
+  SawTogether(rank, collective, multiverso::NameOf(code));
 }
 
 void Ledger::SawAtEnd(int rank, int table, const std::vector<double>& values) {

@@ -68,6 +68,8 @@ class Ledger {
            const std::vector<int64_t>& acknowledged_before);
   // Checks that all workers get the same bytes from a collective get.
   void SawTogether(int rank, int collective, const std::string& bytes);
+  // Checks that all ranks get the same result from the creation of a table.
+  void CreatedTogether(int rank, int collective, multiverso::Code code);
   // Notes the values of the whole table that a rank sees when all have met after their last adds.
   void SawAtEnd(int rank, int table, const std::vector<double>& values);
   // Notes what a rank finds in its node's memory after a call has failed: from row `first_row` on.
