@@ -177,7 +177,6 @@ TEST(PeerConnections, HaveEndedBeforeAnyThreadAttends) {
   EXPECT_TRUE(job.deaths.empty());
 }
 
-// A rank that receives the announcement ends the connection.
 TEST(PeerConnections, HaveNotEndedAfterAnAnnouncedClose) {
   for (const int closing : {0, 1}) {
     Job job({1, 1});

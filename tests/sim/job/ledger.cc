@@ -302,6 +302,8 @@ void Ledger::SawTogether(int rank, int collective, const std::string& bytes) {
 }
 
 void Ledger::CreatedTogether(int rank, int collective, Code code) {
+  const Quiet no_points;
+  Note(StrCat("rank ", rank, ": the result of the creation is ", multiverso::NameOf(code)));
   if (plan_.Disagrees() || CountsDiffer()) return;
   SawTogether(rank, collective, multiverso::NameOf(code));
 }
