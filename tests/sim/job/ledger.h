@@ -129,6 +129,8 @@ class Ledger {
   bool MayBeSilent(int rank) const;
   // Returns whether the table has an add of the row that may be made partly or later.
   bool IsInDoubt(int table, int64_t row) const;
+  // Returns whether the rank has begun to open the session and does not know the result.
+  bool IsOpening(int rank) const;
   void CheckCall(const CallRecord& call, const multiverso::Status& status);
   std::vector<int64_t> LeastWithStaleness(int rank, int table) const;
   void CheckRows(int rank, int table, const std::vector<int64_t>& rows,
