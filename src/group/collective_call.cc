@@ -47,6 +47,8 @@ void PublishEnd(NodeControl::Calls* calls, uint32_t number, uint64_t sequence) {
 
 CollectiveCall::~CollectiveCall() {
   if (!takes_part_ || !context_->members().is_elastic()) return;
+  // A rank that has left in the middle of the call does not know its last allgather.
+  if (!context_->state()->CheckNotExcluded().ok()) return;
   PublishEnd(&calls(), number_, context_->world()->sequence());
 }
 
@@ -68,6 +70,7 @@ Result<bool> CollectiveCall::Enter(const WaitLimit& limit) {
   if (!takes_part_) {
     MV_RETURN_IF_NOT_OK(AwaitEnd(number_, limit));
     MV_RETURN_IF_NOT_OK(CheckKind(NumberOf(latest)));
+    MV_RETURN_IF_NOT_OK(CheckFailure());
     return false;
   }
   kind_of_call().store(static_cast<uint32_t>(kind_));
@@ -109,6 +112,31 @@ Status CollectiveCall::CheckKind(uint32_t latest) const {
                 StrCat("the ranks did not make the same call: call ", number_ - 1,
                        " of the session was ", NameOf(kind), ", rank ", context_->members().rank(),
                        ", which joined later, called ", NameOf(kind_)));
+}
+
+Status CollectiveCall::Noted(const Status& status) const {
+  if (status.ok() || !context_->members().is_elastic()) return status;
+  SessionState* const state = context_->state();
+  // That error is of this rank alone, or ends the session.
+  if (state->IsAborted() || !state->CheckNotExcluded().ok()) return status;
+  const auto code = static_cast<uint64_t>(-static_cast<int32_t>(status.code()));
+  const uint64_t peer =
+      status.peer() == nullptr ? 0 : static_cast<uint64_t>(status.peer()->rank) + 1;
+  calls().failures[number_ % NodeControl::Calls::kKinds].store(Pack(number_, code << 16 | peer));
+  return status;
+}
+
+Status CollectiveCall::CheckFailure() const {
+  const uint64_t failure = calls().failures[number_ % NodeControl::Calls::kKinds].load();
+  if (NumberOf(failure) != number_) return Status::Ok();
+  const auto code = static_cast<Code>(-static_cast<int32_t>(LowOf(failure) >> 16));
+  const int peer = static_cast<int>(LowOf(failure) & 0xffff) - 1;
+  const std::string call = StrCat(NameOf(kind_), ", which others made before rank ",
+                                  context_->members().rank(), " joined");
+  const std::string text = StrCat(call, ", has failed for them");
+  if (peer < 0 || peer >= context_->members().size()) return Status(code, text);
+  if (code != Code::kPeerLost) return context_->peers()->About(peer, Status(code, text));
+  return context_->peers()->LossOf(peer, StrCat(" in ", call));
 }
 
 Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {

@@ -76,7 +76,8 @@ class PeerConnections {
   void AnnounceLoss(int rank);
 
   // Returns whether the connection with that rank has ended as connections of dead processes do,
-  // even if no thread has handled the end yet. Returns false if there was no connection.
+  // even if no thread has handled the end yet. Returns false if there was no connection, and for an
+  // end after AnnounceClose.
   bool HasEnded(int rank);
 
   int num_established() const;

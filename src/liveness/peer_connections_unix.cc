@@ -308,9 +308,10 @@ bool PeerConnections::HasEnded(int rank) {
   const Peer* const peer = FindPeer(rank);
   if (peer == nullptr) return false;
   if (peer->has_ended.load()) return true;
-  // The thread that attends to the connections may not have seen the end yet.
+  // The thread that attends to the connections may not have seen the end yet. A rank that is told
+  // of a close ends the connection, although it lives.
   const std::lock_guard<std::mutex> guard(mutex_);
-  return peer->connection != nullptr && peer->connection->stream.HasEnded();
+  return !close_announced_ && peer->connection != nullptr && peer->connection->stream.HasEnded();
 }
 
 int PeerConnections::num_established() const {

@@ -122,6 +122,9 @@ struct alignas(64) NodeControl {
     // The kinds of the last calls; call n is in kinds[n % kKinds].
     static constexpr uint32_t kKinds = 256;
     std::atomic<uint32_t> kinds[kKinds];
+    // Call n, if it has failed, is in failures[n % kKinds]: n times 2^32, plus the number of its
+    // Code without sign times 2^16, plus 1 more than the lost rank or 0.
+    std::atomic<uint64_t> failures[kKinds];
     std::atomic<int64_t> loaded_step;  // the step of the last load, or -1
   } calls;
 

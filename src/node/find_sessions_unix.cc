@@ -47,8 +47,9 @@ uint64_t ReadNumber(const fs::path& path, int64_t offset) {
 std::vector<int64_t> OtherProcesses() {
   std::vector<int64_t> found;
   ForEachEntry("/proc", [&](const fs::path& path) {
-    char* end = nullptr;
-    const int64_t pid = std::strtoll(path.filename().c_str(), &end, 10);
+    const std::string name = path.filename().string();
+    char* end = nullptr;  // points into the name
+    const int64_t pid = std::strtoll(name.c_str(), &end, 10);
     struct stat info{};
     if (pid <= 0 || *end != '\0' || pid == getpid()) return;
     if (stat(path.c_str(), &info) == 0 && info.st_uid == geteuid()) found.push_back(pid);

@@ -44,6 +44,13 @@ std::map<int64_t, Segment> FindTables(const RankContext& context) {
   return tables;
 }
 
+// Returns the failure of a call that others made in that folder, which says nothing about a file.
+Status AboutFolder(const std::string& folder, const Status& failure) {
+  const bool is_of_files =
+      failure.code() == Code::kCheckpointIo || failure.code() == Code::kCheckpointCorrupt;
+  return is_of_files ? Status(failure.code(), failure.text(), FileFault{folder}) : failure;
+}
+
 }  // namespace
 
 Session::Session(const SessionOptions& options, std::unique_ptr<Transport> transport,
@@ -83,16 +90,17 @@ Status Session::Barrier(Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kBarrier);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
-  return takes_part ? AwaitAll(CollectiveKind::kBarrier, limit) : Status::Ok();
+  return takes_part ? call.Noted(AwaitAll(CollectiveKind::kBarrier, limit)) : Status::Ok();
 }
 
 Status Session::Save(const AgreedCall& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kSave);
-  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
-  if (!takes_part) return Status::Ok();
+  const Result<bool> takes_part = call.Enter(limit);
+  if (!takes_part.ok()) return AboutFolder(request.folder, takes_part.status());
+  if (!takes_part.value()) return Status::Ok();
   Tables tables = TablesHere();
-  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSave, limit));
+  MV_RETURN_IF_NOT_OK(call.Noted(AwaitAll(CollectiveKind::kSave, limit)));
   // The checkpoint will have the rows, but the program must learn that the next session will not.
   for (const auto& shard : on_disk_) {
     const Status in_place = shard->CheckFile();
@@ -101,8 +109,8 @@ Status Session::Save(const AgreedCall& request, Interrupt* interrupt) {
   AgreedCall wanted = request;
   // The ranks of an elastic session may end while they write in the background.
   if (members_.is_elastic()) wanted.in_background = false;
-  return Saving(&checkpointing_, wanted, options_.mode.mode)
-      .Run(std::move(tables), next_table_, limit);
+  return call.Noted(Saving(&checkpointing_, wanted, options_.mode.mode)
+                        .Run(std::move(tables), next_table_, limit));
 }
 
 Status Session::SaveWait(Interrupt* interrupt) {
@@ -110,21 +118,23 @@ Status Session::SaveWait(Interrupt* interrupt) {
   CollectiveCall call(context_.get(), CollectiveKind::kSaveWait);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
   if (!takes_part) return Status::Ok();
-  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSaveWait, limit));
-  return EndSave(&checkpointing_, limit);
+  MV_RETURN_IF_NOT_OK(call.Noted(AwaitAll(CollectiveKind::kSaveWait, limit)));
+  return call.Noted(EndSave(&checkpointing_, limit));
 }
 
 Result<int64_t> Session::Load(const AgreedCall& request, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kLoad);
-  MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
+  const Result<bool> takes_part = call.Enter(limit);
+  if (!takes_part.ok()) return AboutFolder(request.folder, takes_part.status());
   std::atomic<int64_t>& loaded_step = context_->memory()->control()->calls.loaded_step;
-  if (!takes_part) return loaded_step.load();
+  if (!takes_part.value()) return loaded_step.load();
   Tables tables = TablesHere();
-  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kLoad, limit));
+  MV_RETURN_IF_NOT_OK(call.Noted(AwaitAll(CollectiveKind::kLoad, limit)));
   Result<int64_t> step =
       Loading(&checkpointing_, request).Run(std::move(tables), next_table_, limit);
-  if (step.ok()) loaded_step.store(step.value());
+  MV_RETURN_IF_NOT_OK(call.Noted(step.status()));
+  loaded_step.store(step.value());
   return step;
 }
 
@@ -139,8 +149,11 @@ Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
     return static_cast<int64_t>(context_->memory()->control()->published.load());
   }
   Tables tables = TablesHere();
-  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kPublish, limit));
-  return multiverso::Publish(context_.get(), step, std::move(tables), next_table_, limit);
+  MV_RETURN_IF_NOT_OK(call.Noted(AwaitAll(CollectiveKind::kPublish, limit)));
+  Result<int64_t> version =
+      multiverso::Publish(context_.get(), step, std::move(tables), next_table_, limit);
+  MV_RETURN_IF_NOT_OK(call.Noted(version.status()));
+  return version;
 }
 
 Tables Session::TablesHere() {
@@ -177,7 +190,8 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
   CollectiveCall call(context_.get(), CollectiveKind::kCreateTable);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
   if (takes_part) {
-    MV_RETURN_IF_NOT_OK(creation.Run(ReachSyncPoint(CollectiveKind::kCreateTable), limit));
+    MV_RETURN_IF_NOT_OK(
+        call.Noted(creation.Run(ReachSyncPoint(CollectiveKind::kCreateTable), limit)));
   } else {
     // The others may have been creating the table while this rank joined.
     if (earlier_tables_.count(id) == 0) FindEarlierTables();
@@ -232,7 +246,7 @@ Status Session::Aggregate(const Aggregation::Array& array, Interrupt* interrupt)
   if (members_.spans_nodes()) {
     return SpanningAggregation(context_.get(), &aggregation_, array).Run(limit);
   }
-  return LocalAggregation(context_.get(), &aggregation_, array).Run(limit);
+  return call.Noted(LocalAggregation(context_.get(), &aggregation_, array).Run(limit));
 }
 
 Status Session::Move(const Transfer::Call& call, Interrupt* interrupt) {

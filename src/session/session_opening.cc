@@ -44,6 +44,8 @@ class Opening {
                                        const ConnectionAddress& address, const WaitLimit& limit);
   // Runs all steps until this rank has its group.
   Status JoinGroup(const WaitLimit& limit);
+  // Waits until all ranks have their group, and are connected.
+  Status AwaitAll(const WaitLimit& limit);
   // Creates the control segment on the first rank of the node.
   Status CreateControl();
   // Returns the address of this rank for other nodes, empty without other nodes or on failure.
@@ -69,15 +71,23 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
     // The other ranks, which have joined, would otherwise wait for this rank.
     interrupt->OnAbort([this](const Status& reason) { context_->state()->Abort(reason); });
   }
-  if (context_->connections() != nullptr) {
-    MV_RETURN_IF_NOT_OK(context_->connections()->AwaitSettled(limit));
+  const Status all_came = AwaitAll(limit);
+  if (!all_came.ok()) {
+    context_->state()->Leave(all_came.text());
+    return all_came;
   }
-  context_->world()->BeginAllgather(CollectiveKind::kOpen);
-  MV_RETURN_IF_NOT_OK(context_->world()->Wait(limit).In("init"));
   CollectiveCall::EndOpening(context_.get());
   if (interrupt != nullptr) interrupt->OnAbort(nullptr);
   return std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
                                    std::move(context_), std::move(service_), std::move(heartbeat_));
+}
+
+Status Opening::AwaitAll(const WaitLimit& limit) {
+  if (context_->connections() != nullptr) {
+    MV_RETURN_IF_NOT_OK(context_->connections()->AwaitSettled(limit));
+  }
+  context_->world()->BeginAllgather(CollectiveKind::kOpen);
+  return context_->world()->Wait(limit).In("init");
 }
 
 Status Opening::JoinGroup(const WaitLimit& limit) {

@@ -3,6 +3,7 @@
 // later which rank has died, and the wait ends with an error that names it instead.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/clock.h"
@@ -21,16 +22,27 @@ class DeferredFailure {
   Status Defer(const Status& status) {
     if (!MayMeanLoss(status)) return status;
     failure_ = status;
-    until_ = Clock::now() + std::chrono::seconds(1);
+    last_asked_ = Clock::now();
+    waited_ = {};
     return Status::Pending();
   }
 
-  // Returns pending until a second after the failure, then the failure itself.
-  Status Get() const { return Clock::now() < until_ ? Status::Pending() : failure_; }
+  // Returns pending until it has been asked for a second, then the failure itself.
+  Status Get() {
+    const Instant now = Clock::now();
+    // When a process resumes after a suspension, its other threads have learned nothing meanwhile.
+    waited_ += std::min<Clock::duration>(now - last_asked_, kLongestStep);
+    last_asked_ = now;
+    return waited_ < kWait ? Status::Pending() : failure_;
+  }
 
  private:
+  static constexpr std::chrono::milliseconds kWait{1000};
+  static constexpr std::chrono::milliseconds kLongestStep{100};
+
   Status failure_;
-  Instant until_{};
+  Instant last_asked_{};
+  Clock::duration waited_{};
 };
 
 }  // namespace multiverso

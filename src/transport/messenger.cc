@@ -17,7 +17,9 @@ constexpr auto kPostTimeout = std::chrono::milliseconds(200);
 
 Status Messenger::CheckAlive(int rank) const {
   if (has_died_ == nullptr || !has_died_(rank)) return Status::Ok();
-  return Status(Code::kPeerLost, StrCat("rank ", rank, " has died"));
+  PeerFault peer;
+  peer.rank = rank;
+  return Status(Code::kPeerLost, StrCat("rank ", rank, " has died")).About(std::move(peer));
 }
 
 Status Messenger::Post(int to, int tag, std::string bytes) {

@@ -178,13 +178,16 @@ TEST(PeerConnections, HaveEndedBeforeAnyThreadAttends) {
 }
 
 TEST(PeerConnections, HaveNotEndedAfterAnAnnouncedClose) {
-  Job job({1, 1});
-  ASSERT_TRUE(job.ConnectAll());
-  job[1]->AnnounceClose();
-  job.Drop(1);
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(job[0]->HasEnded(1));
-  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->num_established() == 0; }));
-  EXPECT_FALSE(job[0]->HasEnded(1));
+  for (const int closing : {0, 1}) {
+    Job job({1, 1});
+    ASSERT_TRUE(job.ConnectAll());
+    job[closing]->AnnounceClose();
+    job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
+    job.Drop(1);
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(job[0]->HasEnded(1));
+    ASSERT_TRUE(job.AttendUntil([&] { return job[0]->num_established() == 0; }));
+    EXPECT_FALSE(job[0]->HasEnded(1));
+  }
 }
 
 TEST(PeerConnections, ReportNothingIfARankClosesBeforeTheyAreEstablished) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <random>
 
+#include "group/collective_call.h"
 #include "memory/segment.h"
 #include "support/elastic.h"
 
@@ -31,8 +34,7 @@ TEST_F(Joining, ShowsEarlierAddsToTheJoinerAndItsAddsToTheOthers) {
   Table* const table = ValueOf(Create(joiner.get(), ArrayOf(kSize)));
   EXPECT_EQ(Values<float>(table), Ones(2));
   Add(table, Ones());
-  Table* const again = ValueOf(Create(ValueOf(Join()).get(), ArrayOf(kSize)));
-  (void)again;
+  (void)ValueOf(Create(ValueOf(Join()).get(), ArrayOf(kSize)));
   EXPECT_EQ(Values<float>(table), Ones(3));
 }
 
@@ -108,36 +110,58 @@ TEST_F(Joining, MakesTheJoinerAMemberOfLaterCalls) {
   });
 }
 
-TEST_F(Joining, HasNoSumOfAnEarlierAggregate) {
-  Sessions sessions = OpenElastic(2);
+// Returns the result of a rank that joins two after their first call, which go on without it.
+template <class First, class Joined>
+Status ResultOfJoiner(const First& first, const Joined& joined) {
+  const Sessions sessions = OpenElastic(2);
+  OnAll(sessions, first);
+  const auto joiner = ValueOf(Join());
+  const Status result = joined(joiner.get());
+  EXPECT_TRUE(IsOk(joiner->Close()));
+  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+  return result;
+}
+
+TEST_F(Joining, FailsOnlyForTheJoinerIfItsCallsDifferOrAreOver) {
+  const auto create = [](Session* session) { return Create(session, ArrayOf(kSize)).status(); };
+  const auto create_other = [](Session* s) { return Create(s, MatrixOf(4, 8)).status(); };
+  EXPECT_TRUE(IsError(ResultOfJoiner(create, create_other), Code::kMismatch,
+                      "the session has array 'table 0' of 3000 float32"));
+  const auto barrier = [](Session* session) { return session->Barrier(); };
+  EXPECT_TRUE(IsError(ResultOfJoiner(barrier, create), Code::kMismatch,
+                      "call 1 of the session was barrier, rank 2, which joined later, called the "
+                      "creation of a table"));
   const auto sum_up = [](Session* session) {
     int64_t sum = 1;
     return session->Aggregate({ReduceOp::kSum, DType::kInt64, &sum, 1});
   };
-  OnAll(sessions, [&](Session* session) { EXPECT_TRUE(IsOk(sum_up(session))); });
-  const auto joiner = ValueOf(Join());
-  EXPECT_TRUE(IsError(sum_up(joiner.get()), Code::kState, "rank 2 joined the session later"));
+  EXPECT_TRUE(IsError(ResultOfJoiner(sum_up, sum_up), Code::kState, "rank 2 joined the session"));
 }
 
-TEST_F(Joining, FailsOnlyForTheJoinerIfItsTableDiffers) {
-  const Sessions sessions = OpenElastic(2);
-  OnAll(sessions, [](Session* session) { (void)ValueOf(Create(session, ArrayOf(kSize))); });
-  const auto joiner = ValueOf(Join());
-  EXPECT_TRUE(IsError(Create(joiner.get(), MatrixOf(4, 8)).status(), Code::kMismatch,
-                      "the session has array 'table 0' of 3000 float32"));
-  EXPECT_TRUE(IsOk(joiner->Close()));
-  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+// A program that repeats calls that have failed makes as many calls as the others.
+TEST_F(Joining, FailsInAnEarlierCallThatHasFailedForTheOthers) {
+  AgreedCall call;
+  call.folder = "/proc/none";
+  const auto save = [&](Session* session) { return session->Save(call); };
+  const Status failure = ResultOfJoiner(save, save);
+  EXPECT_TRUE(IsError(failure, Code::kCheckpointIo, "before rank 2 joined, has failed for them"));
+  EXPECT_EQ(failure.file() == nullptr ? "" : failure.file()->path, call.folder);
 }
 
-TEST_F(Joining, FailsOnlyForTheJoinerIfItMakesOtherCalls) {
-  const Sessions sessions = OpenElastic(2);
-  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
-  const auto joiner = ValueOf(Join());
-  EXPECT_TRUE(IsError(Create(joiner.get(), ArrayOf(kSize)).status(), Code::kMismatch,
-                      "call 1 of the session was barrier, rank 2, which joined later, called the "
-                      "creation of a table"));
-  EXPECT_TRUE(IsOk(joiner->Close()));
-  OnAll(sessions, [](Session* session) { EXPECT_TRUE(IsOk(session->Barrier())); });
+TEST_F(Joining, LetsOnlyRanksThatStayEndACall) {
+  const Sessions sessions = OpenElastic(3);
+  OnAll(sessions, [&](Session* session) {
+    const WaitLimit limit = WaitLimit::For(std::chrono::seconds(60));
+    CollectiveCall call(session->context(), CollectiveKind::kSave);
+    ASSERT_TRUE(ValueOf(call.Enter(limit)));
+    for (int part = 0; part < 2; ++part) {
+      if (part == 1 && session->members().rank() == 0) return session->Leave("in the call");
+      EXPECT_TRUE(IsOk(session->context()->world()->Allgather(CollectiveKind::kSave, {}, limit)));
+    }
+  });
+  RankContext* const context = sessions[1]->context();
+  const uint64_t over = context->memory()->control()->calls.over.load();
+  EXPECT_EQ(over & UINT32_MAX, context->world()->sequence());
 }
 
 TEST_F(Joining, FailsWithOtherOptions) {
@@ -164,9 +188,8 @@ TEST_F(Joining, FailsWithoutAPlace) {
 
 TEST_F(Joining, FailsWithoutAnElasticSession) {
   EXPECT_TRUE(IsError(Join().status(), Code::kState, "expected the name of an elastic session"));
-  const auto hub = std::make_shared<ThreadHub>(1);
-  SessionOptions options = OptionsOf(Role::kAll);
-  const auto session = ValueOf(OpenSession(hub, 0, options));
+  const auto session =
+      ValueOf(OpenSession(std::make_shared<ThreadHub>(1), 0, OptionsOf(Role::kAll)));
   EXPECT_TRUE(IsError(Join().status(), Code::kState, "is not elastic"));
 }
 
@@ -184,10 +207,7 @@ TEST_F(Joining, StartsTheClockAtTheSlowestWorkers) {
   for (int i = 0; i < 3; ++i) {
     Add(table, Ones());
     EXPECT_EQ(joiner->context()->state()->IsAborted(), false);
-    if (i == 1) {
-      Add(tables[0], Ones());
-      Add(tables[1], Ones());
-    }
+    for (size_t other = 0; i == 1 && other < 2; ++other) Add(tables[other], Ones());
   }
   EXPECT_EQ(Values<float>(table), Ones(15));
   // The others need not wait for a joiner that has ended.
@@ -208,6 +228,42 @@ TEST_F(Joining, DoesNotLetAWorkerInABarrierHoldUpAdds) {
     EXPECT_TRUE(IsOk(session->Barrier()));
     EXPECT_EQ(Values<float>(table), Ones(33));
   });
+}
+
+// Threads join, add, make collective calls and leave at random. No add is lost.
+TEST_F(Joining, LosesNoAddWhenRanksJoinAndLeaveAtRandom) {
+  constexpr int kThreads = 4;
+  constexpr int kJoins = 25;
+  const Sessions sessions = OpenElastic(1);
+  Table* const table = ValueOf(Create(sessions[0].get(), ArrayOf(kSize)));
+  std::atomic<int> adds{0};
+  std::atomic<int> running{kThreads};
+  OnThreads(kThreads + 1, [&](int thread) {
+    if (thread == kThreads) {
+      while (running.load() > 0) {
+        Add(table, Ones());
+        ++adds;
+        ASSERT_TRUE(IsOk(sessions[0]->Barrier()));
+      }
+      EXPECT_TRUE(IsOk(sessions[0]->Close()));
+      return;
+    }
+    std::minstd_rand random(static_cast<unsigned>(thread));
+    for (int i = 0; i < kJoins; ++i) {
+      const auto joiner = ValueOf(Join());
+      Table* const mine = ValueOf(Create(joiner.get(), ArrayOf(kSize)));
+      for (unsigned calls = random() % 20; calls > 0; --calls) {
+        Add(mine, Ones());
+        ++adds;
+        ASSERT_TRUE(random() % 2 != 0 || IsOk(joiner->Barrier()));
+      }
+      const bool closes = random() % 2 != 0;
+      if (!closes) joiner->Leave("at random");
+      ASSERT_TRUE(!closes || IsOk(joiner->Close()));
+    }
+    --running;
+  });
+  EXPECT_EQ(Values<float>(table), Ones(static_cast<float>(adds.load())));
 }
 
 }  // namespace

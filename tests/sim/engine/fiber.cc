@@ -16,6 +16,14 @@
 #error "the simulation switches stacks with instructions of x86-64"
 #endif
 
+#if defined(__SANITIZE_ADDRESS__)
+// A rank that is killed gives nothing back.
+extern "C" __attribute__((visibility("default"))) const char*
+__asan_default_options() {  // NOLINT: the sanitizer dictates the name
+  return "detect_leaks=0";
+}
+#endif
+
 // Saves the registers that a function must preserve, and restores those of the other stack.
 extern "C" void sim_switch_stack(void** save, void* next);
 extern "C" void sim_first_frame();
@@ -121,13 +129,22 @@ void FreeContext(Context* context) {
   context->stack = nullptr;
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+// The stack of main, of which AddressSanitizer tells the first fiber.
+static const void* main_bottom = nullptr;
+static size_t main_bytes = 0;
+#endif
+
 void SwitchContext(Context* from, Context* to, [[maybe_unused]] bool from_ends) {
   from->saved_errno = errno;
   if (from->locals.empty()) from->locals.resize(locals.bytes);  // main's
   memcpy(from->locals.data(), locals.block, locals.bytes);
   memcpy(locals.block, to->locals.data(), locals.bytes);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(from_ends ? nullptr : &from->fake_stack, to->bottom, to->bytes);
+  const bool to_main = to->bottom == nullptr;
+  __sanitizer_start_switch_fiber(from_ends ? nullptr : &from->fake_stack,
+                                 to_main ? main_bottom : to->bottom,
+                                 to_main ? main_bytes : to->bytes);
 #endif
   sim_switch_stack(&from->stack_pointer, to->stack_pointer);
 #if defined(__SANITIZE_ADDRESS__)
@@ -135,12 +152,6 @@ void SwitchContext(Context* from, Context* to, [[maybe_unused]] bool from_ends) 
 #endif
   errno = from->saved_errno;
 }
-
-#if defined(__SANITIZE_ADDRESS__)
-// The stack of main, of which AddressSanitizer tells the first fiber.
-static const void* main_bottom = nullptr;
-static size_t main_bytes = 0;
-#endif
 
 void BeginContext() {
 #if defined(__SANITIZE_ADDRESS__)

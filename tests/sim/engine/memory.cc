@@ -1,5 +1,6 @@
 #include "engine/memory.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -88,6 +89,10 @@ using namespace sim;  // NOLINT: the functions below replace those of the C libr
 extern "C" {
 
 void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
+  if (IsInFiber() && current->rank->refused_mapping > 0 && --current->rank->refused_mapping == 0) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
   const long result =
       RawCall(SYS_mmap, reinterpret_cast<long>(address), bytes, protection, flags, fd, offset);
   if (result == -1) return MAP_FAILED;

@@ -164,6 +164,7 @@ void SuspendAt(int rank, uint64_t point_of_rank, int64_t ns) {
 }
 
 void RefuseThread(int rank, int number) { RankOf(rank)->threads_to_refused = number; }
+void RefuseMemory(int rank, int64_t call) { RankOf(rank)->refused_mapping = call; }
 
 void KillNow(int rank) {
   Rank* const process = RankOf(rank);

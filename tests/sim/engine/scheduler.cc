@@ -80,9 +80,9 @@ void RemoveWaiter(Fiber* fiber) {
 
 namespace {
 
-void AddSleeper(Fiber* fiber, int64_t when) {
+void AddSleeper(Fiber* fiber, int64_t when, bool is_suspended = false) {
   fiber->ticket = ++scheduler->tickets;
-  scheduler->sleepers.push(Sleeper{when, ++scheduler->order, fiber, fiber->ticket});
+  scheduler->sleepers.push(Sleeper{when, ++scheduler->order, fiber, fiber->ticket, is_suspended});
 }
 
 void WakeSleepers() {
@@ -92,7 +92,7 @@ void WakeSleepers() {
     sleepers.pop();
     if (top.fiber->ticket != top.ticket) continue;
     RemoveWaiter(top.fiber);
-    top.fiber->timed_out = true;
+    if (!top.is_suspended) top.fiber->timed_out = true;
     MakeReady(top.fiber);
   }
 }
@@ -143,9 +143,7 @@ Fiber* Choose() {
     const Rank& rank = *fiber->rank;
     if (rank.suspended_until <= Now() || rank.in_world > 0) return fiber;
     fiber->state = FiberState::kBlocked;
-    const bool timed_out = fiber->timed_out;
-    AddSleeper(fiber, rank.suspended_until);
-    fiber->timed_out = timed_out;
+    AddSleeper(fiber, rank.suspended_until, /*is_suspended=*/true);
   }
 }
 

@@ -91,6 +91,9 @@ void SuspendAt(int rank, uint64_t point_of_rank, int64_t ns);
 void KillNow(int rank);
 // Lets the system refuse to start the thread of that number, from now on and from 1.
 void RefuseThread(int rank, int number);
+// Lets one of the next calls of mmap of that rank fail, which has this number, counted from 1. None
+// fails after a number of 0.
+void RefuseMemory(int rank, int64_t call);
 void SuspendNow(int rank, int64_t ns);
 bool IsDead(int rank);    // it was killed, or has ended itself with an exit code
 bool HasEnded(int rank);  // there is no process any more

@@ -35,6 +35,7 @@ struct Sleeper {
   uint64_t order;
   Fiber* fiber;
   uint64_t ticket;
+  bool is_suspended;  // it was ready, so this is not the end of a wait of its own
 
   bool operator<(const Sleeper& other) const {
     return when != other.when ? when > other.when : order > other.order;

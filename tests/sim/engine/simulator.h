@@ -75,6 +75,7 @@ struct Rank {
   int64_t suspend_ns = 0, suspended_until = 0;
   int threads_to_refused = 0;  // how many threads start up to the one that does not; 0 for none
   int in_world = 0;
+  int64_t refused_mapping = 0;  // the number of the next call of mmap that fails, or 0
   bool must_die = false, must_pause = false;  // as soon as it is outside of the world
   std::vector<Fiber*> fibers;
   std::map<std::string, std::string> variables;

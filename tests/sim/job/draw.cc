@@ -135,10 +135,20 @@ class Drawer {
         }
         return Make(Step::kAll, "barrier");
       case 7:
-        return Make(Step::kAll, "create", {{"rows", Between(1, 20)}});
+        return DrawCreation();
       default:
         return Make(Step::kAll, "aggregate", {{"count", Between(1, 8)}});
     }
+  }
+
+  Step DrawCreation() {
+    Step step = Make(Step::kAll, "create", {{"rows", Between(1, 20)}});
+    // One rank may have no memory, a choice which takes no random number, either.
+    if (Wish("refused", plan_.seed % 5 == 0 ? 1 : 0) != 0) {
+      step.numbers["refused_on"] = static_cast<int64_t>(plan_.seed / 5) % plan_.ranks;
+      step.numbers["mapping"] = 1 + step.Get("rows") % 4;
+    }
+    return step;
   }
 
   // A call on a table of one rank or, where all workers make the same calls, of all.
@@ -223,6 +233,8 @@ class Drawer {
       } else {
         continue;
       }
+      // This choice takes no random number, either.
+      if (Wish("opening", plan_.seed % 13 == 0 ? 1 : 0) != 0) fault.numbers["opening"] = 1;
       const auto places = static_cast<int64_t>(plan_.steps.size() + 1);
       const int64_t place = Wish("late", OneIn(6) ? 1 : 0) != 0 ? places - 1 : Below(places);
       plan_.steps.insert(plan_.steps.begin() + place, fault);
@@ -241,11 +253,12 @@ Plan Draw(uint64_t seed, const Wishes& wishes) { return Drawer(seed, wishes).Dra
 
 const std::vector<std::string>& NamesOfWishes() {
   static const std::vector<std::string> names = {
-      "ranks",       "nodes",    "per_node", "mode",       "staleness",      "on_loss",
-      "timeout_ms",  "calls",    "tables",   "kind",       "dtype",          "updater",
-      "rows",        "columns",  "mean_run", "writes",     "reorders",       "latency_us",
-      "kills",       "suspends", "long",     "suspend_ms", "point_ns",       "late",
-      "after_error", "servers",  "disagree", "limits",     "peer_timeout_ms"};
+      "ranks",       "nodes",    "per_node", "mode",       "staleness",       "on_loss",
+      "timeout_ms",  "calls",    "tables",   "kind",       "dtype",           "updater",
+      "rows",        "columns",  "mean_run", "writes",     "reorders",        "latency_us",
+      "kills",       "suspends", "long",     "suspend_ms", "point_ns",        "late",
+      "after_error", "servers",  "disagree", "limits",     "peer_timeout_ms", "opening",
+      "refused"};
   return names;
 }
 

@@ -85,6 +85,12 @@ void Ledger::Ended(size_t record, const Status& status) {
   CheckCall(call, status);
 }
 
+bool Ledger::IsOpening(int rank) const {
+  return std::any_of(calls_.begin(), calls_.end(), [&](const CallRecord& call) {
+    return call.rank == rank && call.what == "open" && call.end < 0;
+  });
+}
+
 void Ledger::CheckCall(const CallRecord& call, const Status& status) {
   const std::string who = StrCat("rank ", call.rank, ", ", call.what);
   // A rank that has been told so may close in peace.
@@ -110,8 +116,10 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
   } else if (status.code() == Code::kPeerLost) {
     const int lost = status.peer()->rank;
     const bool is_other = lost >= 0 && lost < plan_.ranks && lost != call.rank;
-    // A rank ends its part before the ledger notes its end.
-    if (!is_other || (!MayBeSilent(lost) && leaving_.count(lost) == 0)) {
+    // A rank ends its part before the ledger notes its end, and so does one that fails to open the
+    // session because of another rank.
+    const bool may_have_left = leaving_.count(lost) != 0 || (plan_.HasFaults() && IsOpening(lost));
+    if (!is_other || (!MayBeSilent(lost) && !may_have_left)) {
       Violation(StrCat("a lost rank is named: ", who, " names rank ", lost,
                        ", which is not lost: ", status.text()));
     }
@@ -297,8 +305,15 @@ void Ledger::SawTogether(int rank, int collective, const std::string& bytes) {
     expected = bytes;
   } else if (bytes != expected) {
     Violation(StrCat("one outcome: rank ", rank, " and rank ", first,
-                     " got other bits from collective get ", collective));
+                     " got other results from collective ", collective));
   }
+}
+
+void Ledger::CreatedTogether(int rank, int collective, Code code) {
+  const Quiet no_points;
+  Note(StrCat("rank ", rank, ": the result of the creation is ", multiverso::NameOf(code)));
+  if (plan_.Disagrees() || CountsDiffer()) return;
+  SawTogether(rank, collective, multiverso::NameOf(code));
 }
 
 void Ledger::SawAtEnd(int rank, int table, const std::vector<double>& values) {

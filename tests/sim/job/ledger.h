@@ -68,6 +68,8 @@ class Ledger {
            const std::vector<int64_t>& acknowledged_before);
   // Checks that all workers get the same bytes from a collective get.
   void SawTogether(int rank, int collective, const std::string& bytes);
+  // Checks that all ranks get the same result from the creation of a table.
+  void CreatedTogether(int rank, int collective, multiverso::Code code);
   // Notes the values of the whole table that a rank sees when all have met after their last adds.
   void SawAtEnd(int rank, int table, const std::vector<double>& values);
   // Notes what a rank finds in its node's memory after a call has failed: from row `first_row` on.
@@ -127,6 +129,8 @@ class Ledger {
   bool MayBeSilent(int rank) const;
   // Returns whether the table has an add of the row that may be made partly or later.
   bool IsInDoubt(int table, int64_t row) const;
+  // Returns whether the rank has begun to open the session and does not know the result.
+  bool IsOpening(int rank) const;
   void CheckCall(const CallRecord& call, const multiverso::Status& status);
   std::vector<int64_t> LeastWithStaleness(int rank, int table) const;
   void CheckRows(int rank, int table, const std::vector<int64_t>& rows,

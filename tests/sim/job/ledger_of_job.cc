@@ -124,6 +124,14 @@ void Ledger::CheckEnd(int rank) {
   if (died_.count(rank) != 0 || end.how.empty()) return;
   const std::string what =
       StrCat("rank ", rank, ", ", end.how, ": ", multiverso::NameOf(end.code), ": ", end.text);
+  // Before all have joined, nobody may know which rank is missing.
+  if (end.how == "open" && end.code != Code::kOk &&
+      (!died_.empty() || !plan_.SuspendedLong().empty())) {
+    if (end.code != Code::kTimeout && end.code != Code::kPeerLost && suspended_.empty()) {
+      Violation("a loss is PeerLostError or a timeout: " + what);
+    }
+    return;
+  }
   if (plan_.Disagrees()) {
     // Which of the errors a rank gets depends on whether another one has left already.
     if (end.code != Code::kOk && end.code != Code::kMismatch && end.code != Code::kPeerLost &&

@@ -24,6 +24,7 @@ multiverso::SessionOptions OptionsOf(const Plan& plan, int rank) {
       plan.on_loss == "continue" ? multiverso::OnLoss::kContinue : multiverso::OnLoss::kFail;
   options.is_elastic = plan.is_elastic;
   options.timeout = std::chrono::milliseconds(plan.timeout_ms);
+  options.start_timeout = options.timeout;
   options.peer_timeout = std::chrono::milliseconds(plan.peer_timeout_ms);
   if (!plan.servers.empty()) {
     options.role = plan.IsWorker(rank) ? multiverso::Role::kWorker : multiverso::Role::kServer;

@@ -28,7 +28,8 @@ namespace sim {
 
 // The numbers of a step by name, and a list of numbers (rows or keys). What they mean is said where
 // the call is run (rank.cc). A fault is a step, too: `kill` and `suspend` begin to count the points
-// that the rank passes when the rank reaches the step, and the fault happens after `points` more.
+// that the rank passes when the rank reaches the step, and the fault happens after `points` more;
+// with opening=1, they count from the rank's first point on.
 struct Step {
   static constexpr int kAll = -1;  // the rank of a step of all ranks
 
@@ -41,6 +42,7 @@ struct Step {
   int64_t Get(const std::string& name, int64_t otherwise = 0) const;
   bool IsFor(int of_rank) const { return rank == kAll || rank == of_rank; }
   bool IsFault() const { return call == "kill" || call == "suspend"; }
+  bool IsOfOpening() const { return IsFault() && Get("opening") != 0; }
   std::string Text() const;
 };
 

@@ -35,6 +35,9 @@ const RankProgram::NamedCall RankProgram::kCalls[] = {
 };
 
 void RankProgram::Run() {
+  for (const Step& step : plan_.steps) {
+    if (step.IsFor(rank_) && step.IsOfOpening()) PlanFault(step);
+  }
   if (!Open()) return;
   if (CreateTables()) {
     for (size_t i = 0; i < plan_.steps.size() && !is_over_; ++i) {
@@ -64,7 +67,8 @@ bool RankProgram::Make(const std::string& what, Kind kind, const Body& body,
       if (when_ok) when_ok(collective);
       return true;
     }
-    const bool may_repeat = is_collective && plan_.Continues() && attempt <= plan_.ranks;
+    const bool may_repeat =
+        is_collective && session_ != nullptr && plan_.Continues() && attempt <= plan_.ranks;
     if (may_repeat && status.code() == Code::kPeerLost && !IsExcluded()) continue;
     AfterError(what, status);
     return false;
@@ -98,16 +102,22 @@ bool RankProgram::Open() {
 }
 
 bool RankProgram::CreateTable(const multiverso::TableSpec& spec, const std::string& what,
-                              bool is_expected_to_differ) {
-  return Make(what, Kind::kCollective, [&](const WaitLimit&) {
+                              bool is_expected_to_differ, bool may_lack_memory) {
+  Status created;
+  const auto create = [&](const WaitLimit&) {
     auto made = session_->CreateTable(spec, nullptr);
+    created = made.status();
     if (made.ok()) {
       if (is_expected_to_differ) job_.ledger->Violation(what + ": succeeded with other arguments");
       tables_.push_back(session_->KeepTable(std::move(made.value())));
     }
     // The session stays usable after such a mistake.
-    const bool is_right = is_expected_to_differ && made.status().code() == Code::kMismatch;
-    return is_right ? Status::Ok() : made.status();
+    const bool is_right = (is_expected_to_differ && created.code() == Code::kMismatch) ||
+                          (may_lack_memory && created.code() == Code::kMemory);
+    return is_right ? Status::Ok() : created;
+  };
+  return Make(what, Kind::kCollective, create, [&](int collective) {
+    if (may_lack_memory) job_.ledger->CreatedTogether(rank_, collective, created.code());
   });
 }
 
@@ -122,7 +132,7 @@ bool RankProgram::RunStep(size_t number) {
   const Step& step = plan_.steps[number];
   step_ = static_cast<int>(number);
   if (step.IsFault()) {
-    PlanFault(step);
+    if (!step.IsOfOpening()) PlanFault(step);
     return true;
   }
   for (const NamedCall& named : kCalls) {

@@ -67,8 +67,9 @@ class RankProgram {
 
   bool Open();
   bool CreateTables();
+  // Creates a table. The memory for it may be missing on a rank if `may_lack_memory`.
   bool CreateTable(const multiverso::TableSpec& spec, const std::string& what,
-                   bool is_expected_to_differ);
+                   bool is_expected_to_differ, bool may_lack_memory = false);
   bool RunStep(size_t number);
   void PlanFault(const Step& step);
   bool SeeTheEnd();

@@ -204,7 +204,12 @@ bool RankProgram::CreateAnother(const Step& step) {
   table.rows = step.Get("rows", 1);
   const int64_t differs_on = step.Get("differs_on", -1);
   if (differs_on == rank_) ++table.rows;
-  return CreateTable(SpecOf(table), step.Text(), differs_on >= 0 && plan_.ranks > 1);
+  const int64_t refused_on = step.Get("refused_on", -1);
+  if (refused_on == rank_) RefuseMemory(rank_, step.Get("mapping", 1));
+  const bool goes_on =
+      CreateTable(SpecOf(table), step.Text(), differs_on >= 0 && plan_.ranks > 1, refused_on >= 0);
+  RefuseMemory(rank_, 0);
+  return goes_on;
 }
 
 bool RankProgram::Finish(const Step&) {

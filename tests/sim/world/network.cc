@@ -14,8 +14,9 @@ namespace {
 // A longer message is never buffered, and one in eight of the others is not.
 constexpr int64_t kMostBuffered = 4096;
 constexpr uint64_t kUnbuffered = 8;
-// How long a rank in an exchange sleeps before it looks again.
+// How long a rank in an exchange sleeps before it looks again, at first and at most.
 constexpr int64_t kExchangeNap = 20000;
+constexpr int64_t kLongestExchangeNap = 5000000;
 // A call of MPI takes as long as some points.
 constexpr int64_t kCallCost = 4;
 
@@ -209,7 +210,8 @@ Status SimMessenger::Take(int from, int tag, int64_t max_bytes, std::string* byt
   return Status::Ok();
 }
 
-std::vector<std::string> Hub::Exchange(int rank, const std::string& mine) {
+multiverso::Result<std::vector<std::string>> Hub::Exchange(int rank, const std::string& mine,
+                                                           const multiverso::WaitLimit& limit) {
   const int round = round_;
   {
     const Quiet no_points;
@@ -220,14 +222,21 @@ std::vector<std::string> Hub::Exchange(int rank, const std::string& mine) {
       result_ = bytes_;
     }
   }
-  while (round_ == round) SleepUntil(Now() + kExchangeNap);
+  int64_t nap = kExchangeNap;
+  while (round_ == round) {
+    SleepUntil(Now() + nap);
+    if (nap < kLongestExchangeNap) nap *= 2;
+    if (multiverso::Clock::now() >= limit.deadline) {
+      return Status(Code::kTimeout, "an exchange of the opening waits for other ranks");
+    }
+  }
   const Quiet no_points;
   return result_;
 }
 
 multiverso::Result<std::vector<std::string>> SimTransport::Exchange(
-    const std::string& mine, const multiverso::WaitLimit& /*limit*/) {
-  return hub_->Exchange(rank_, mine);
+    const std::string& mine, const multiverso::WaitLimit& limit) {
+  return hub_->Exchange(rank_, mine, limit);
 }
 
 multiverso::Result<std::unique_ptr<Messenger>> SimTransport::Connect(

@@ -117,13 +117,14 @@ class SimMessenger final : public multiverso::Messenger {
   int rank_;
 };
 
-// The exchanges of the opening, in which a launcher would end the job if a rank died.
+// The exchanges of the opening. If a rank dies before it comes, they end at the deadline.
 class Hub {
  public:
   explicit Hub(int size) : bytes_(static_cast<size_t>(size)) {}
 
   int size() const { return static_cast<int>(bytes_.size()); }
-  std::vector<std::string> Exchange(int rank, const std::string& mine);
+  multiverso::Result<std::vector<std::string>> Exchange(int rank, const std::string& mine,
+                                                        const multiverso::WaitLimit& limit);
 
  private:
   int arrived_ = 0;
