@@ -166,7 +166,7 @@ Status DistributedCall::StepPipelines(bool* progressed) {
 
 Status DistributedCall::Run(const WaitLimit& limit) {
   if (call_.tag < 0) {
-    return Status(Code::kState, StrCat("expected at most ", kLastCallTag - kFirstCallTag + 1,
+    return Status(Code::kState, StrCat("expected at most ", CallTags::kTags,
                                        " calls to other nodes in flight, with those that have "
                                        "ended and whose answers have not arrived"));
   }

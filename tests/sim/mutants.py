@@ -22,20 +22,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIES = ROOT / "build" / "mutants"
 STORIES = "mutants_saves.txt"
 LISTS = ("mutants.txt", STORIES)
-#: Each break is looked for in the same seeds of these kinds of jobs: any, and those whose faults
-#: most seeds do not have.
+#: Each break is looked for in the same seeds of these kinds of jobs: any, those whose faults most
+#: seeds do not have, and each focus of tests/sim/job/focus.cc.
 KINDS = (
-    (),
-    ("kills=1",),
-    ("suspends=1", "long=1"),
-    ("mode=sync", "kills=0"),
-    ("disagree=1",),
-    # Ranks that write to the same rows, with switches at each store.
-    ("reorders=1", "writes=1", "mean_run=3", "kills=0", "mode=async", "rows=1", "columns=9"),
-    # Ranks that are suspended while they hold a lock.
-    ("suspends=2", "long=0", "writes=1", "kills=0", "mode=async", "rows=1", "columns=9"),
-    # Calls to other nodes with several parts each.
-    ("nodes=2", "mode=async", "rows=100", "columns=9", "calls=120", "mean_run=3", "kills=0"),
+    ("focus=none",),
+    ("focus=none", "kills=1"),
+    ("focus=none", "mode=sync", "kills=0"),
+    ("focus=silent",),
+    ("focus=disagree",),
+    ("focus=rows",),
+    ("focus=locks",),
+    ("focus=late",),
+    ("focus=stripes",),
 )
 #: The first seeds of each kind see most breaks, so they run before the others.
 FIRST_SEEDS = 8
