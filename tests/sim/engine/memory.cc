@@ -1,9 +1,11 @@
 #include "engine/memory.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/raw_call.h"
@@ -88,6 +90,10 @@ using namespace sim;  // NOLINT: the functions below replace those of the C libr
 extern "C" {
 
 void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
+  if (IsInFiber() && current->rank->lacks_memory) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
   const long result =
       RawCall(SYS_mmap, reinterpret_cast<long>(address), bytes, protection, flags, fd, offset);
   if (result == -1) return MAP_FAILED;
@@ -100,6 +106,25 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t
         Mapping{end, CurrentRank(), shows_file ? NumberOf(fd) : 0, static_cast<uint64_t>(offset)};
   }
   return reinterpret_cast<void*>(result);
+}
+
+// The linker gives calls of memcpy to this function. Where stores are points, there are some in the
+// middle of a copy of shared memory, too.
+void* __real_memcpy(void* to, const void* from, size_t bytes);   // NOLINT: the linker's name
+void* __wrap_memcpy(void* to, const void* from, size_t bytes) {  // NOLINT
+  constexpr size_t kWord = 8;
+  constexpr size_t kMostPieces = 64;
+  const bool is_whole =
+      quiet > 0 || !point_state.counts_writes || bytes <= kWord ||
+      (KeyOfWord(from).kind != Waits::kFile && KeyOfWord(to).kind != Waits::kFile);
+  if (is_whole) return __real_memcpy(to, from, bytes);
+  const size_t piece = (bytes / kMostPieces / kWord + 1) * kWord;
+  for (size_t done = 0; done < bytes; done += piece) {
+    __real_memcpy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
+                  std::min(piece, bytes - done));
+    PassPointOfMemory();
+  }
+  return to;
 }
 
 int munmap(void* address, size_t bytes) noexcept {

@@ -163,6 +163,8 @@ void SuspendAt(int rank, uint64_t point_of_rank, int64_t ns) {
   if (current != nullptr) Grant();
 }
 
+void LackMemory(int rank, bool lacks) { RankOf(rank)->lacks_memory = lacks; }
+
 void KillNow(int rank) {
   Rank* const process = RankOf(rank);
   if (process->has_ended) return;

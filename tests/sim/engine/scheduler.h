@@ -90,6 +90,7 @@ void SetVariable(int rank, const std::string& name, const std::string& value);
 void KillAt(int rank, uint64_t point_of_rank);  // when the rank has passed that many points
 void SuspendAt(int rank, uint64_t point_of_rank, int64_t ns);
 void KillNow(int rank);
+void LackMemory(int rank, bool lacks);  // whether the rank can map no memory
 void SuspendNow(int rank, int64_t ns);
 bool IsDead(int rank);    // it was killed, or has ended itself with an exit code
 bool HasEnded(int rank);  // there is no process any more

@@ -69,6 +69,7 @@ struct Rank {
   int machine = 0;
   int programs = 0;  // functions of Spawn that have not returned
   bool is_dead = false, has_ended = false;
+  bool lacks_memory = false;
   int64_t died_at = -1;
   uint64_t points = 0;  // without those since the last switch
   uint64_t kill_at = UINT64_MAX, suspend_at = UINT64_MAX;

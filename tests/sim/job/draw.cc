@@ -119,6 +119,14 @@ class Drawer {
     return plan_.tables[static_cast<size_t>(table)].count() > 5000;
   }
 
+  // One table in four cannot be created, because a rank has no memory for it.
+  Step DrawCreation() {
+    const int64_t rows = Between(1, 20);
+    Step step = Make(Step::kAll, "create", {{"rows", rows}});
+    if (rows % 4 == 0) step.numbers["lacks_memory_on"] = rows / 4 % plan_.ranks;
+    return step;
+  }
+
   Step DrawCollective() {
     switch (Below(12)) {
       case 0:
@@ -137,7 +145,7 @@ class Drawer {
         }
         return Make(Step::kAll, "barrier");
       case 7:
-        return Make(Step::kAll, "create", {{"rows", Between(1, 20)}});
+        return DrawCreation();
       default:
         return Make(Step::kAll, "aggregate", {{"count", Between(1, 8)}});
     }

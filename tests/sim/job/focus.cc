@@ -19,6 +19,7 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"mode", "async"},
         {"rows", "1"},
         {"columns", "9"},
+        {"calls", "120"},
         {"reorders", "1"},
         {"writes", "1"},
         {"mean_run", "3"},
@@ -47,7 +48,7 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"calls", "60"},
         {"large", "1"},
         {"writes", "1"},
-        {"mean_run", "1000"},
+        {"mean_run", "100"},
         {"kills", "0"}}},
       // Calls end without their answers, which later calls must not take.
       {"late",
@@ -59,10 +60,16 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"limits", "4"},
         {"latency_us", "3000"},
         {"kills", "0"}}},
-      // Ranks resume after the others have excluded them.
-      {"silent", {{"suspends", "1"}, {"long", "1"}, {"kills", "0"}}},
-      // The ranks make different calls.
-      {"disagree", {{"disagree", "1"}}},
+      // The others continue without a rank whose process they cannot end, and which goes on.
+      {"excluded",
+       {{"on_loss", "continue"},
+        {"nodes", "1"},
+        {"ranks", "4"},
+        {"suspends", "1"},
+        {"long", "1"},
+        {"kills", "0"},
+        {"signals", "0"},
+        {"after_error", "go_on"}}},
   };
   constexpr uint64_t kOneIn = 5;
   const auto named = wishes.find("focus");

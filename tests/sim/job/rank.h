@@ -67,8 +67,9 @@ class RankProgram {
 
   bool Open();
   bool CreateTables();
+  // `expected` is the result that all ranks must have.
   bool CreateTable(const multiverso::TableSpec& spec, const std::string& what,
-                   bool is_expected_to_differ);
+                   multiverso::Code expected = multiverso::Code::kOk);
   bool RunStep(size_t number);
   void PlanFault(const Step& step);
   bool SeeTheEnd();

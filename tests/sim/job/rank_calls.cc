@@ -204,7 +204,14 @@ bool RankProgram::CreateAnother(const Step& step) {
   table.rows = step.Get("rows", 1);
   const int64_t differs_on = step.Get("differs_on", -1);
   if (differs_on == rank_) ++table.rows;
-  return CreateTable(SpecOf(table), step.Text(), differs_on >= 0 && plan_.ranks > 1);
+  const int64_t lacks_memory_on = step.Get("lacks_memory_on", -1);
+  const Code expected = differs_on >= 0 && plan_.ranks > 1 ? Code::kMismatch
+                        : lacks_memory_on >= 0             ? Code::kMemory
+                                                           : Code::kOk;
+  LackMemory(rank_, lacks_memory_on == rank_);
+  const bool goes_on = CreateTable(SpecOf(table), step.Text(), expected);
+  LackMemory(rank_, false);
+  return goes_on;
 }
 
 bool RankProgram::Finish(const Step&) {
