@@ -68,8 +68,7 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"suspends", "1"},
         {"long", "1"},
         {"kills", "0"},
-        {"signals", "0"},
-        {"after_error", "go_on"}}},
+        {"signals", "0"}}},
   };
   constexpr uint64_t kOneIn = 5;
   const auto named = wishes.find("focus");
