@@ -72,9 +72,10 @@ size_t Ledger::Began(int rank, int step, const std::string& what, int64_t limit_
   return calls_.size() - 1;
 }
 
-void Ledger::Ended(size_t record, const Status& status) {
+void Ledger::Ended(size_t record, const Status& status, bool is_excluded) {
   const Quiet no_points;
   CallRecord& call = calls_[record];
+  call.is_excluded = is_excluded;
   call.end = Now();
   call.code = status.code();
   call.text = status.text();
@@ -85,12 +86,26 @@ void Ledger::Ended(size_t record, const Status& status) {
   CheckCall(call, status);
 }
 
+bool Ledger::HasHadTime(int rank) const {
+  // The last look of the library at its exclusion lies before the end of the call.
+  constexpr uint64_t kLastSteps = 100;
+  const auto suspended = points_at_suspension_.find(rank);
+  return suspended != points_at_suspension_.end() &&
+         PointsOf(rank) > suspended->second + kLastSteps;
+}
+
 void Ledger::CheckCall(const CallRecord& call, const Status& status) {
   const std::string who = StrCat("rank ", call.rank, ", ", call.what);
   // A rank that has been told so may close in peace.
   const bool is_close = call.what.rfind("close", 0) == 0;
   if (status.ok() && call.was_excluded && !is_close) {
     Violation(StrCat("an excluded rank changes nothing: ", who, " of an excluded rank succeeded"));
+  }
+  const bool is_on_table = call.collective < 0 && !is_close;
+  if (status.ok() && call.is_excluded && !call.was_excluded && is_on_table &&
+      HasHadTime(call.rank)) {
+    Violation(StrCat("an excluded rank changes nothing: ", who,
+                     " of a rank that was excluded meanwhile does not say so"));
   }
   int64_t waited = call.end - call.start;
   int64_t allowed = call.limit_ns + kSlack;
@@ -384,6 +399,7 @@ void Ledger::Died(int rank) {
 void Ledger::Suspended(int rank, int64_t ns) {
   const Quiet no_points;
   suspended_[rank] = {Now(), Now() + ns};
+  points_at_suspension_[rank] = PointsOf(rank);
   Note(StrCat("rank ", rank, " is suspended for ", ns / 1000000, " ms"));
 }
 

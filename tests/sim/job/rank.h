@@ -102,7 +102,8 @@ class RankProgram {
   const int rank_;
   std::unique_ptr<multiverso::Session> session_;
   std::vector<multiverso::Table*> tables_;
-  int step_ = -1;  // that runs now
+  int step_ = -1;         // that runs now
+  bool was_cut_ = false;  // whether the last call on a table ended at its short limit
   bool has_finished_ = false;
   bool is_over_ = false;
 };

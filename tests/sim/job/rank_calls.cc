@@ -39,9 +39,9 @@ bool RankProgram::MakeOnTable(const Step& step, int table, Request request, int6
     if (status.ok() && when_ok) when_ok();
     *outcome = status.ok() ? Outcome::kDone : Outcome::kFailed;
     // The end of a short limit is what the step wanted.
-    const bool was_cut = limit_ms > 0 && status.code() == Code::kTimeout;
-    if (was_cut) *outcome = Outcome::kCut;
-    return was_cut ? Status::Ok() : status;
+    was_cut_ = limit_ms > 0 && status.code() == Code::kTimeout;
+    if (was_cut_) *outcome = Outcome::kCut;
+    return was_cut_ ? Status::Ok() : status;
   });
 }
 
