@@ -189,6 +189,8 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
   for (;;) {
     bool progressed = false;
     const Status remote = failure_.is_set() ? failure_.Get() : StepPipelines(&progressed);
+    // A server may be lost since the last check, which says more about it than the messenger does.
+    if (remote.code() == Code::kPeerLost) MV_RETURN_IF_NOT_OK(CheckServers());
     if (!remote.ok() && !remote.pending()) return remote;
     // The call waits for a lock only after all servers have answered, so as not to delay pipelines.
     const Status local = StepLocalRows(remote.ok() ? limit : no_wait, &progressed);

@@ -31,6 +31,7 @@ KINDS = (
     ("focus=none", "suspends=1", "long=1"),
     ("focus=none", "disagree=1"),
     ("focus=excluded",),
+    ("focus=late_heartbeat",),
     ("focus=rows",),
     ("focus=locks",),
     ("focus=late",),

@@ -60,6 +60,15 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"limits", "4"},
         {"latency_us", "3000"},
         {"kills", "0"}}},
+      // Ranks resume at about the moment at which the others exclude them.
+      {"late_heartbeat",
+       {{"nodes", "2"},
+        {"suspends", "2"},
+        {"suspend_ms", "1000"},
+        {"peer_timeout_ms", "1000"},
+        {"latency_us", "30000"},
+        {"kills", "0"},
+        {"after_error", "go_on"}}},
       // The others continue without a rank whose process they cannot end, and which goes on.
       {"excluded",
        {{"on_loss", "continue"},

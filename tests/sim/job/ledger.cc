@@ -135,9 +135,11 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
 
 // ---- Adds and gets.
 
-size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value) {
+size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value,
+                        bool is_void) {
   const Quiet no_points;
   AddRecord add;
+  add.is_void = is_void;
   add.rank = rank;
   add.table = table;
   add.rows = std::move(rows);
@@ -145,7 +147,7 @@ size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t 
   add.round = At(At(rounds_, table).made, rank)++;
   const TablePlan& plan = At(plan_.tables, table);
   for (int64_t element = 0; element < plan.count(); ++element) {
-    if (Names(add, element / plan.columns))
+    if (!is_void && Names(add, element / plan.columns))
       At(At(issued_, table), element) += value * WeightOf(element);
   }
   adds_.push_back(std::move(add));
@@ -193,7 +195,7 @@ std::vector<int64_t> Ledger::Acknowledged(int table) const {
 bool Ledger::IsInDoubt(int table, int64_t row) const {
   return std::any_of(adds_.begin(), adds_.end(), [&](const AddRecord& add) {
     const bool is_in_doubt = add.is_over ? !add.is_acknowledged : died_.count(add.rank) != 0;
-    return is_in_doubt && add.table == table && Names(add, row);
+    return is_in_doubt && !add.is_void && add.table == table && Names(add, row);
   });
 }
 

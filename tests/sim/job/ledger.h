@@ -40,7 +40,8 @@ struct AddRecord {
   std::vector<int64_t> rows;  // empty: all
   int64_t value = 0;
   bool is_over = false, is_acknowledged = false;
-  int64_t round = 0;  // the number of this rank's adds to the table before
+  bool is_void = false;  // its rank had been excluded before, so it must not be made
+  int64_t round = 0;     // the number of this rank's adds to the table before
 };
 
 class Ledger {
@@ -59,7 +60,7 @@ class Ledger {
   void Ended(size_t record, const multiverso::Status& status, bool is_excluded);
 
   // ---- Adds and gets.
-  size_t AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value);
+  size_t AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value, bool is_void);
   void AddEnded(size_t add, bool is_acknowledged);
   // Returns the sums of the acknowledged adds, which a get that begins now must see.
   std::vector<int64_t> Acknowledged(int table) const;

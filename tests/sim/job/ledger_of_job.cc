@@ -110,7 +110,8 @@ void Ledger::CheckSums() {
       if (values[i] == static_cast<double>(acknowledged)) continue;
       std::vector<int64_t> doubtful;
       for (const AddRecord& add : adds_) {
-        if (add.table == table && !add.is_acknowledged && Names(add, element / plan.columns)) {
+        if (add.table == table && !add.is_acknowledged && !add.is_void &&
+            Names(add, element / plan.columns)) {
           doubtful.push_back(add.value * WeightOf(element));
         }
       }

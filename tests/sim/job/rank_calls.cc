@@ -89,7 +89,7 @@ bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
   char* const out =
       is_get ? Keep(std::vector<char>(static_cast<size_t>(count * BytesOf(table)))) : nullptr;
   size_t add = 0;
-  if (is_add) add = job_.ledger->AddBegan(rank_, number, rows, value);
+  if (is_add) add = job_.ledger->AddBegan(rank_, number, rows, value, IsExcluded());
   // What the call must see at least; an add_get also its own add.
   std::vector<int64_t> before = job_.ledger->Acknowledged(number);
   if (is_add && is_get) {
