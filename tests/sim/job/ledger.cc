@@ -120,6 +120,15 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
     Violation(StrCat("no wait beyond its deadline: ", who, " took ", waited / 1000000,
                      " ms, allowed ", allowed / 1000000));
   }
+  for (const auto& [silent, times] : suspended_) {
+    const int64_t beside = std::min(times.second, call.end) - std::max(times.first, call.start);
+    // After its deadline, a call may wait as long again for an answer that arrives in its memory.
+    if (suspended != suspended_.end() || beside <= 2 * plan_.peer_timeout_ms * 1000000 + kSlack) {
+      continue;
+    }
+    Violation(StrCat("a loss is known soon: ", who, " went on for ", beside / 1000000,
+                     " ms while rank ", silent, " was silent"));
+  }
   if (status.code() == Code::kPeerLost && status.peer() == nullptr) {
     Violation(StrCat("a lost rank is named: ", who, ": ", status.text()));
   } else if (status.code() == Code::kPeerLost) {
