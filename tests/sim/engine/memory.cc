@@ -112,16 +112,15 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t
 // middle of a copy of shared memory, too.
 void* __real_memcpy(void* to, const void* from, size_t bytes);   // NOLINT: the linker's name
 void* __wrap_memcpy(void* to, const void* from, size_t bytes) {  // NOLINT
-  constexpr size_t kWord = 8;
-  constexpr size_t kMostPieces = 64;
+  // CopyBytes divides some copies, at multiples of this, by addresses that differ between runs.
+  constexpr size_t kPiece = 32;
   const bool is_whole =
-      quiet > 0 || !point_state.counts_writes || bytes <= kWord ||
+      quiet > 0 || !point_state.counts_writes ||
       (KeyOfWord(from).kind != Waits::kFile && KeyOfWord(to).kind != Waits::kFile);
   if (is_whole) return __real_memcpy(to, from, bytes);
-  const size_t piece = (bytes / kMostPieces / kWord + 1) * kWord;
-  for (size_t done = 0; done < bytes; done += piece) {
+  for (size_t done = 0; done < bytes; done += kPiece) {
     __real_memcpy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
-                  std::min(piece, bytes - done));
+                  std::min(kPiece, bytes - done));
     PassPointOfMemory();
   }
   return to;
