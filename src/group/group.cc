@@ -129,6 +129,14 @@ void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleeper
 }
 
 Status Group::Wait(const WaitLimit& limit, Attachment* attachment) {
+  const Status result = AwaitResult(limit, attachment);
+  // The others go on without a rank that they have excluded and whose process they could not end,
+  // and write their next calls over those that this rank has compared.
+  if (members_->survives_losses()) MV_RETURN_IF_NOT_OK(state_->CheckNotExcluded());
+  return result;
+}
+
+Status Group::AwaitResult(const WaitLimit& limit, Attachment* attachment) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(AwaitCompletion(limit, attachment));
     if (!IsPostponed(*this)) return AgreedResult();

@@ -94,6 +94,8 @@ class Group {
 
  private:
   void Begin(CollectiveKind kind, const void* data, int64_t bytes);
+  // Does what Wait does, for a rank that the others have not excluded.
+  Status AwaitResult(const WaitLimit& limit, Attachment* attachment);
   // Waits until the collective is complete.
   Status AwaitCompletion(const WaitLimit& limit, Attachment* attachment);
   bool HasBegun(int rank) const;

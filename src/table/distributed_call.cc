@@ -166,7 +166,7 @@ Status DistributedCall::StepPipelines(bool* progressed) {
 
 Status DistributedCall::Run(const WaitLimit& limit) {
   if (call_.tag < 0) {
-    return Status(Code::kState, StrCat("expected at most ", kLastCallTag - kFirstCallTag + 1,
+    return Status(Code::kState, StrCat("expected at most ", CallTags::kTags,
                                        " calls to other nodes in flight, with those that have "
                                        "ended and whose answers have not arrived"));
   }
@@ -189,6 +189,8 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
   for (;;) {
     bool progressed = false;
     const Status remote = failure_.is_set() ? failure_.Get() : StepPipelines(&progressed);
+    // A server may be lost since the last check, which says more about it than the messenger does.
+    if (remote.code() == Code::kPeerLost) MV_RETURN_IF_NOT_OK(CheckServers());
     if (!remote.ok() && !remote.pending()) return remote;
     // The call waits for a lock only after all servers have answered, so as not to delay pipelines.
     const Status local = StepLocalRows(remote.ok() ? limit : no_wait, &progressed);

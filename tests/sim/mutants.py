@@ -22,20 +22,20 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIES = ROOT / "build" / "mutants"
 STORIES = "mutants_saves.txt"
 LISTS = ("mutants.txt", STORIES)
-#: Each break is looked for in the same seeds of these kinds of jobs: any, and those whose faults
-#: most seeds do not have.
+#: Each break is looked for in the same seeds of these kinds of jobs: any, those whose faults most
+#: seeds do not have, and each focus of tests/sim/job/focus.cc.
 KINDS = (
-    (),
-    ("kills=1",),
-    ("suspends=1", "long=1"),
-    ("mode=sync", "kills=0"),
-    ("disagree=1",),
-    # Ranks that write to the same rows, with switches at each store.
-    ("reorders=1", "writes=1", "mean_run=3", "kills=0", "mode=async", "rows=1", "columns=9"),
-    # Ranks that are suspended while they hold a lock.
-    ("suspends=2", "long=0", "writes=1", "kills=0", "mode=async", "rows=1", "columns=9"),
-    # Calls to other nodes with several parts each.
-    ("nodes=2", "mode=async", "rows=100", "columns=9", "calls=120", "mean_run=3", "kills=0"),
+    ("focus=none",),
+    ("focus=none", "kills=1"),
+    ("focus=none", "mode=sync", "kills=0"),
+    ("focus=none", "suspends=1", "long=1"),
+    ("focus=none", "disagree=1"),
+    ("focus=excluded",),
+    ("focus=late_heartbeat",),
+    ("focus=rows",),
+    ("focus=locks",),
+    ("focus=late",),
+    ("focus=stripes",),
 )
 #: The first seeds of each kind see most breaks, so they run before the others.
 FIRST_SEEDS = 8
@@ -49,11 +49,12 @@ LONGEST_RUN = 600
 
 @dataclass
 class Break:
-    """Lines of a source file, and what takes their place."""
+    """Lines of source files, and what takes their place."""
 
     list: str
-    file: str
+    file: str  # the first one
     says: str = ""
+    files: list[str] = field(default_factory=list)  # of each line
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
 
@@ -61,19 +62,24 @@ class Break:
 def read_breaks(name: str) -> list[Break]:
     """Read a list of breaks, in which a backslash and an n stand for the end of a line."""
     breaks: list[Break] = []
+    file = ""
     for line in (Path(__file__).parent / name).read_text("utf-8").splitlines():
         word, _, rest = line.partition(" ")
         rest = rest.replace("\\n", "\n")
         if word == "file":
             breaks.append(Break(name, rest))
+            file = rest
+        elif word == "and":
+            file = rest
         elif word == "says":
             breaks[-1].says = rest
         elif word == "from":
             breaks[-1].before.append(rest)
+            breaks[-1].files.append(file)
         elif word == "to":
             breaks[-1].after.append(rest)
         elif line and not line.startswith("#"):
-            raise ValueError(f"{name}: expected file, says, from or to, received {line!r}")
+            raise ValueError(f"{name}: expected file, and, says, from or to, received {line!r}")
     return breaks
 
 
@@ -143,20 +149,21 @@ class Copy:
 
     def look_for(self, one: Break, seeds: int) -> str:
         """Make a break, and return whether it was seen and how."""
-        path = self.tree / one.file
-        text = path.read_text("utf-8")
-        broken = text
-        for before, after in zip(one.before, one.after, strict=True):
-            if text.count(before) != 1:
-                return f"STALE     {one.says} (a line is there {text.count(before)} times)"
-            broken = broken.replace(before, after)
-        path.write_text(broken, "utf-8")
+        whole = {file: (self.tree / file).read_text("utf-8") for file in one.files}
+        broken = dict(whole)
+        for file, before, after in zip(one.files, one.before, one.after, strict=True):
+            if whole[file].count(before) != 1:
+                return f"STALE     {one.says} (a line is there {whole[file].count(before)} times)"
+            broken[file] = broken[file].replace(before, after)
         try:
+            for file, text in broken.items():
+                (self.tree / file).write_text(text, "utf-8")
             if not self.build():
                 return f"BROKEN    {one.says}"
             failure = self.first_failure(one.list, seeds)
         finally:
-            path.write_text(text, "utf-8")
+            for file, text in whole.items():
+                (self.tree / file).write_text(text, "utf-8")
         return f"seen      {one.says} ({failure})" if failure else f"NOT SEEN  {one.says}"
 
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/raw_call.h"
@@ -105,6 +106,24 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t
         Mapping{end, CurrentRank(), shows_file ? NumberOf(fd) : 0, static_cast<uint64_t>(offset)};
   }
   return reinterpret_cast<void*>(result);
+}
+
+// The linker gives calls of memcpy to this function. Where stores are points, there are some in the
+// middle of a copy of shared memory, too.
+void* __real_memcpy(void* to, const void* from, size_t bytes);   // NOLINT: the linker's name
+void* __wrap_memcpy(void* to, const void* from, size_t bytes) {  // NOLINT
+  // CopyBytes divides some copies, at multiples of this, by addresses that differ between runs.
+  constexpr size_t kPiece = 32;
+  const bool is_whole =
+      quiet > 0 || !point_state.counts_writes ||
+      (KeyOfWord(from).kind != Waits::kFile && KeyOfWord(to).kind != Waits::kFile);
+  if (is_whole) return __real_memcpy(to, from, bytes);
+  for (size_t done = 0; done < bytes; done += kPiece) {
+    __real_memcpy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
+                  std::min(kPiece, bytes - done));
+    PassPointOfMemory();
+  }
+  return to;
 }
 
 int munmap(void* address, size_t bytes) noexcept {

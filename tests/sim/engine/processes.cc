@@ -25,6 +25,7 @@ int Signal(Rank* rank, int number) {
   if (rank == nullptr || rank->has_ended) return Fail(ESRCH);
   if (number == 0) return 0;
   if (number != SIGKILL) GiveUp("the simulation has no signal " + std::to_string(number));
+  if (!CurrentOptions().may_signal && rank != current->rank) return Fail(EPERM);
   KillNow(rank->number);
   return 0;
 }

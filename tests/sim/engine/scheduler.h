@@ -46,6 +46,7 @@ struct Options {
   int64_t net_min_ns = 5000;  // latency of messages and connections
   int64_t net_max_ns = 300000;
   bool writes_are_points = false;  // stores, and not only atomic operations
+  bool may_signal = true;          // whether a process may end another one
   bool reorders = false;           // operations on shared memory, as far as C++ lets them
   int64_t deadline_ns = int64_t{600} * 1000000000;
   uint64_t max_points = 3000000000u;

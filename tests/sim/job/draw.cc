@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "job/focus.h"
 #include "job/options.h"
 #include "job/plan.h"
 
@@ -12,7 +13,7 @@ namespace {
 class Drawer {
  public:
   Drawer(uint64_t seed, const Wishes& wishes)
-      : random_(seed * 0x9e3779b97f4a7c15U + 1), wishes_(wishes) {
+      : random_(seed * 0x9e3779b97f4a7c15U + 1), wishes_(WithFocus(seed, wishes)) {
     plan_.seed = seed;
   }
 
@@ -95,6 +96,7 @@ class Drawer {
     plan_.writes = Wish("writes", OneIn(3) ? 1 : 0) != 0;
     // This choice takes no random number, so that the others of a seed stay what they were.
     plan_.reorders = Wish("reorders", plan_.seed % 3 == 0 ? 1 : 0) != 0;
+    plan_.signals = Wish("signals", 1) != 0;
     plan_.latency_us = Wish("latency_us", OneOf({20, 300, 3000, 30000}));
     plan_.point_ns = Wish("point_ns", OneOf({40, 200, 200, 1000}));
   }
@@ -144,11 +146,17 @@ class Drawer {
   Step DrawCreation() {
     Step step = Make(Step::kAll, "create", {{"rows", Between(1, 20)}});
     // One rank may have no memory, a choice which takes no random number, either.
-    if (Wish("refused", plan_.seed % 5 == 0 ? 1 : 0) != 0) {
+    if (Wish("refused", plan_.seed % 5 == 1 ? 1 : 0) != 0) {
       step.numbers["refused_on"] = static_cast<int64_t>(plan_.seed / 5) % plan_.ranks;
       step.numbers["mapping"] = 1 + step.Get("rows") % 4;
     }
     return step;
+  }
+
+  // How many calls there are for one with a short limit. A wish for 0 removes the limits again.
+  int64_t CallsPerLimit() const {
+    const int64_t calls = Wish("limits", 0);
+    return calls > 1 ? calls : 40;
   }
 
   // A call on a table of one rank or, where all workers make the same calls, of all.
@@ -172,7 +180,8 @@ class Drawer {
         step.numbers["spread"] = Between(1, 3);
     }
     if (kind == "hash" && step.call == "add_get") step.call = "add", step.ids = DrawIds(table);
-    if (plan_.mode == "async" && OneIn(40)) step.numbers["limit_ms"] = OneOf({1, 20, 300});
+    if (plan_.mode == "async" && OneIn(CallsPerLimit()))
+      step.numbers["limit_ms"] = OneOf({1, 20, 300});
     return step;
   }
 
@@ -191,7 +200,7 @@ class Drawer {
       }
       Step step = DrawCall(rank);
       if (!has_limits) step.numbers.erase("limit_ms");
-      if (IsLarge(step.Get("table")) && !OneIn(4)) continue;
+      if (IsLarge(step.Get("table")) && !OneIn(4) && Wish("large", 0) == 0) continue;
       plan_.steps.push_back(std::move(step));
     }
     if (Wish("disagree", OneIn(30) ? 1 : 0) != 0 && plan_.ranks > 1) DrawDisagreement();
@@ -242,7 +251,7 @@ class Drawer {
   }
 
   std::mt19937_64 random_;
-  const Wishes& wishes_;
+  const Wishes wishes_;
   Plan plan_;
   int refused_ = 0;
 };
@@ -258,7 +267,7 @@ const std::vector<std::string>& NamesOfWishes() {
       "rows",        "columns",  "mean_run", "writes",     "reorders",        "latency_us",
       "kills",       "suspends", "long",     "suspend_ms", "point_ns",        "late",
       "after_error", "servers",  "disagree", "limits",     "peer_timeout_ms", "opening",
-      "refused"};
+      "refused",     "large",    "focus",    "signals"};
   return names;
 }
 

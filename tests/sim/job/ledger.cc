@@ -72,9 +72,10 @@ size_t Ledger::Began(int rank, int step, const std::string& what, int64_t limit_
   return calls_.size() - 1;
 }
 
-void Ledger::Ended(size_t record, const Status& status) {
+void Ledger::Ended(size_t record, const Status& status, bool is_excluded) {
   const Quiet no_points;
   CallRecord& call = calls_[record];
+  call.is_excluded = is_excluded;
   call.end = Now();
   call.code = status.code();
   call.text = status.text();
@@ -91,12 +92,26 @@ bool Ledger::IsOpening(int rank) const {
   });
 }
 
+bool Ledger::HasHadTime(int rank) const {
+  // The last look of the library at its exclusion lies before the end of the call.
+  constexpr uint64_t kLastSteps = 100;
+  const auto suspended = points_at_suspension_.find(rank);
+  return suspended != points_at_suspension_.end() &&
+         PointsOf(rank) > suspended->second + kLastSteps;
+}
+
 void Ledger::CheckCall(const CallRecord& call, const Status& status) {
   const std::string who = StrCat("rank ", call.rank, ", ", call.what);
   // A rank that has been told so may close in peace.
   const bool is_close = call.what.rfind("close", 0) == 0;
   if (status.ok() && call.was_excluded && !is_close) {
     Violation(StrCat("an excluded rank changes nothing: ", who, " of an excluded rank succeeded"));
+  }
+  const bool is_on_table = call.collective < 0 && !is_close;
+  if (status.ok() && call.is_excluded && !call.was_excluded && is_on_table &&
+      HasHadTime(call.rank)) {
+    Violation(StrCat("an excluded rank changes nothing: ", who,
+                     " of a rank that was excluded meanwhile does not say so"));
   }
   int64_t waited = call.end - call.start;
   int64_t allowed = call.limit_ns + kSlack;
@@ -110,6 +125,15 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
   if (waited > allowed) {
     Violation(StrCat("no wait beyond its deadline: ", who, " took ", waited / 1000000,
                      " ms, allowed ", allowed / 1000000));
+  }
+  for (const auto& [silent, times] : suspended_) {
+    const int64_t beside = std::min(times.second, call.end) - std::max(times.first, call.start);
+    // After its deadline, a call may wait as long again for an answer that arrives in its memory.
+    if (suspended != suspended_.end() || beside <= 2 * plan_.peer_timeout_ms * 1000000 + kSlack) {
+      continue;
+    }
+    Violation(StrCat("a loss is known soon: ", who, " went on for ", beside / 1000000,
+                     " ms while rank ", silent, " was silent"));
   }
   if (status.code() == Code::kPeerLost && status.peer() == nullptr) {
     Violation(StrCat("a lost rank is named: ", who, ": ", status.text()));
@@ -128,9 +152,11 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
 
 // ---- Adds and gets.
 
-size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value) {
+size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value,
+                        bool is_void) {
   const Quiet no_points;
   AddRecord add;
+  add.is_void = is_void;
   add.rank = rank;
   add.table = table;
   add.rows = std::move(rows);
@@ -138,7 +164,7 @@ size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t 
   add.round = At(At(rounds_, table).made, rank)++;
   const TablePlan& plan = At(plan_.tables, table);
   for (int64_t element = 0; element < plan.count(); ++element) {
-    if (Names(add, element / plan.columns))
+    if (!is_void && Names(add, element / plan.columns))
       At(At(issued_, table), element) += value * WeightOf(element);
   }
   adds_.push_back(std::move(add));
@@ -186,7 +212,7 @@ std::vector<int64_t> Ledger::Acknowledged(int table) const {
 bool Ledger::IsInDoubt(int table, int64_t row) const {
   return std::any_of(adds_.begin(), adds_.end(), [&](const AddRecord& add) {
     const bool is_in_doubt = add.is_over ? !add.is_acknowledged : died_.count(add.rank) != 0;
-    return is_in_doubt && add.table == table && Names(add, row);
+    return is_in_doubt && !add.is_void && add.table == table && Names(add, row);
   });
 }
 
@@ -399,6 +425,7 @@ void Ledger::Died(int rank) {
 void Ledger::Suspended(int rank, int64_t ns) {
   const Quiet no_points;
   suspended_[rank] = {Now(), Now() + ns};
+  points_at_suspension_[rank] = PointsOf(rank);
   Note(StrCat("rank ", rank, " is suspended for ", ns / 1000000, " ms"));
 }
 

@@ -27,6 +27,7 @@ struct CallRecord {
   int64_t start = 0, end = -1;  // virtual; -1 while the call runs
   int64_t limit_ns = 0;         // how long the call may wait
   bool was_excluded = false;    // whether others had excluded the rank when the call began
+  bool is_excluded = false;     // and when it ended
   multiverso::Code code = multiverso::Code::kOk;
   std::string text;
   int collective = -1;  // the number of the collective call on this rank, from 0
@@ -39,7 +40,8 @@ struct AddRecord {
   std::vector<int64_t> rows;  // empty: all
   int64_t value = 0;
   bool is_over = false, is_acknowledged = false;
-  int64_t round = 0;  // the number of this rank's adds to the table before
+  bool is_void = false;  // its rank had been excluded before, so it must not be made
+  int64_t round = 0;     // the number of this rank's adds to the table before
 };
 
 class Ledger {
@@ -55,10 +57,10 @@ class Ledger {
   // ---- Calls. Began returns the number of the record, for Ended.
   size_t Began(int rank, int step, const std::string& what, int64_t limit_ns, bool was_excluded,
                bool is_collective);
-  void Ended(size_t record, const multiverso::Status& status);
+  void Ended(size_t record, const multiverso::Status& status, bool is_excluded);
 
   // ---- Adds and gets.
-  size_t AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value);
+  size_t AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value, bool is_void);
   void AddEnded(size_t add, bool is_acknowledged);
   // Returns the sums of the acknowledged adds, which a get that begins now must see.
   std::vector<int64_t> Acknowledged(int table) const;
@@ -141,6 +143,9 @@ class Ledger {
   void CheckSums();
   void CheckEnd(int rank);
   bool NamesSuspended(const std::string& text) const;
+  // Returns whether the rank has made so many steps since it resumed that it must have noticed its
+  // exclusion in the call that now ends.
+  bool HasHadTime(int rank) const;
   void Note(const std::string& text);
   std::string NameOf(const AddRecord& add) const;
 
@@ -158,6 +163,7 @@ class Ledger {
   std::set<int> failed_;                                  // ranks with a failed add
   std::map<int, int64_t> died_;                           // when
   std::map<int, std::pair<int64_t, int64_t>> suspended_;  // when, until
+  std::map<int, uint64_t> points_at_suspension_;
   char* trace_ = nullptr;
   size_t* trace_used_ = nullptr;
   size_t trace_size_ = 0;

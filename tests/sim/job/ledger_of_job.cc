@@ -49,6 +49,16 @@ void Ledger::CheckJob(const std::string& hang) {
   if (must_fail && std::none_of(calls_.begin(), calls_.end(), has_failed)) {
     Violation("a disagreement is a mismatch: no call has failed");
   }
+  // A rank that leaves is lost to the others, and the others are told of the first error.
+  const CallRecord* first = nullptr;
+  for (const CallRecord& call : calls_) {
+    const bool is_earlier = first == nullptr || call.end < first->end;
+    if (must_fail && has_failed(call) && call.end >= 0 && is_earlier) first = &call;
+  }
+  if (first != nullptr && first->code != Code::kMismatch && plan_.RanksWith("leave").empty()) {
+    Violation(StrCat("a disagreement is a mismatch: the first error, of rank ", first->rank, ", ",
+                     first->what, ", is ", multiverso::NameOf(first->code), ": ", first->text));
+  }
   // Where calls differ, the last barrier of one rank may be met by another barrier of the others,
   // so that their last adds come after its last get.
   if (plan_.mode != "sync" && !plan_.Disagrees()) CheckSums();
@@ -100,7 +110,8 @@ void Ledger::CheckSums() {
       if (values[i] == static_cast<double>(acknowledged)) continue;
       std::vector<int64_t> doubtful;
       for (const AddRecord& add : adds_) {
-        if (add.table == table && !add.is_acknowledged && Names(add, element / plan.columns)) {
+        if (add.table == table && !add.is_acknowledged && !add.is_void &&
+            Names(add, element / plan.columns)) {
           doubtful.push_back(add.value * WeightOf(element));
         }
       }

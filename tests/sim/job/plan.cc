@@ -77,6 +77,7 @@ bool SetWorld(Plan* plan, const std::string& name, const std::string& value) {
   if (name == "mean_run") return plan->mean_run = static_cast<int>(number), number >= 1;
   if (name == "writes") return plan->writes = number != 0, true;
   if (name == "reorders") return plan->reorders = number != 0, true;
+  if (name == "signals") return plan->signals = number != 0, true;
   if (name == "point_ns") return plan->point_ns = number, number >= 1;
   if (name == "latency_us") return plan->latency_us = number, number >= 6;
   return false;
@@ -232,8 +233,8 @@ std::string Plan::Text() const {
   if (!servers.empty()) text << " servers=" << Joined(servers);
   text << " after_error=" << after_error << "\n";
   text << "world seed=" << seed << " mean_run=" << mean_run << " writes=" << (writes ? 1 : 0)
-       << (reorders ? " reorders=1" : "") << " point_ns=" << point_ns
-       << " latency_us=" << latency_us << "\n";
+       << (reorders ? " reorders=1" : "") << (signals ? "" : " signals=0")
+       << " point_ns=" << point_ns << " latency_us=" << latency_us << "\n";
   for (const TablePlan& table : tables) text << table.Text() << "\n";
   for (const Step& step : steps) text << step.Text() << "\n";
   if (!known_violation.empty()) text << "known_violation " << known_violation << "\n";

@@ -78,6 +78,7 @@ struct Plan {
   int mean_run = 20;         // points between two switches, on average
   bool writes = false;       // whether each store is a point
   bool reorders = false;     // whether operations on shared memory may be reordered
+  bool signals = true;       // whether a rank may end the process of another one
   int64_t point_ns = 200;    // virtual time of a point
   int64_t latency_us = 300;  // largest latency of a message
 

@@ -62,7 +62,7 @@ bool RankProgram::Make(const std::string& what, Kind kind, const Body& body,
     const int collective = job_.ledger->calls()[record].collective;
     const Status status =
         body(session_ == nullptr ? WaitLimit{} : WaitLimit::Until(session_->NextDeadline()));
-    job_.ledger->Ended(record, status);
+    job_.ledger->Ended(record, status, IsExcluded() && !was_cut_);
     if (status.ok()) {
       if (when_ok) when_ok(collective);
       return true;
@@ -84,7 +84,7 @@ void RankProgram::AfterError(const std::string& what, const Status& status) {
   if (session_ != nullptr && plan_.after_error == "close") {
     const size_t record = job_.ledger->Began(rank_, -1, "close after an error",
                                              plan_.timeout_ms * 1000000, IsExcluded(), false);
-    job_.ledger->Ended(record, session_->Close());
+    job_.ledger->Ended(record, session_->Close(), false);
   } else if (session_ != nullptr) {
     session_->Leave("after an error");
   }
@@ -123,7 +123,7 @@ bool RankProgram::CreateTable(const multiverso::TableSpec& spec, const std::stri
 
 bool RankProgram::CreateTables() {
   for (size_t i = 0; i < plan_.tables.size(); ++i) {
-    if (!CreateTable(SpecOf(plan_.tables[i]), StrCat("create table ", i), false)) return false;
+    if (!CreateTable(SpecOf(plan_.tables[i]), StrCat("create table ", i))) return false;
   }
   return true;
 }
@@ -219,7 +219,7 @@ void RankProgram::Close() {
   const size_t record =
       job_.ledger->Began(rank_, -1, "close", plan_.timeout_ms * 1000000, IsExcluded(), false);
   const Status status = session_->Close();
-  job_.ledger->Ended(record, status);
+  job_.ledger->Ended(record, status, false);
   is_over_ = true;
   job_.ledger->RankOver(rank_, "close", status);
   session_.reset();

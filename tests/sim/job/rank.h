@@ -69,7 +69,7 @@ class RankProgram {
   bool CreateTables();
   // Creates a table. The memory for it may be missing on a rank if `may_lack_memory`.
   bool CreateTable(const multiverso::TableSpec& spec, const std::string& what,
-                   bool is_expected_to_differ, bool may_lack_memory = false);
+                   bool is_expected_to_differ = false, bool may_lack_memory = false);
   bool RunStep(size_t number);
   void PlanFault(const Step& step);
   bool SeeTheEnd();
@@ -102,7 +102,8 @@ class RankProgram {
   const int rank_;
   std::unique_ptr<multiverso::Session> session_;
   std::vector<multiverso::Table*> tables_;
-  int step_ = -1;  // that runs now
+  int step_ = -1;         // that runs now
+  bool was_cut_ = false;  // whether the last call on a table ended at its short limit
   bool has_finished_ = false;
   bool is_over_ = false;
 };

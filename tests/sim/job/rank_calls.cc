@@ -39,9 +39,9 @@ bool RankProgram::MakeOnTable(const Step& step, int table, Request request, int6
     if (status.ok() && when_ok) when_ok();
     *outcome = status.ok() ? Outcome::kDone : Outcome::kFailed;
     // The end of a short limit is what the step wanted.
-    const bool was_cut = limit_ms > 0 && status.code() == Code::kTimeout;
-    if (was_cut) *outcome = Outcome::kCut;
-    return was_cut ? Status::Ok() : status;
+    was_cut_ = limit_ms > 0 && status.code() == Code::kTimeout;
+    if (was_cut_) *outcome = Outcome::kCut;
+    return was_cut_ ? Status::Ok() : status;
   });
 }
 
@@ -89,7 +89,7 @@ bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
   char* const out =
       is_get ? Keep(std::vector<char>(static_cast<size_t>(count * BytesOf(table)))) : nullptr;
   size_t add = 0;
-  if (is_add) add = job_.ledger->AddBegan(rank_, number, rows, value);
+  if (is_add) add = job_.ledger->AddBegan(rank_, number, rows, value, IsExcluded());
   // What the call must see at least; an add_get also its own add.
   std::vector<int64_t> before = job_.ledger->Acknowledged(number);
   if (is_add && is_get) {

@@ -102,6 +102,7 @@ Options OptionsOfWorld(const Plan& plan) {
   options.mean_run = plan.mean_run;
   options.writes_are_points = plan.writes;
   options.reorders = plan.reorders;
+  options.may_signal = plan.signals;
   options.point_ns = plan.point_ns;
   options.net_max_ns = plan.latency_us * 1000;
   options.deadline_ns = kLongestJob;

@@ -40,7 +40,7 @@ void Book::Sum(RowSums* to, const RowSums& from) {
 }
 
 void Book::BeginJob(int job) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   job_ = job;
   base_ = Empty();
   ++generation_;
@@ -67,7 +67,7 @@ Book::Own& Book::OwnOf(int rank) {
 }
 
 void Book::AddBegan(int rank, int table, const std::vector<int64_t>& rows, int64_t value) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   Own& own = OwnOf(rank);
   own.is_open = true;
   own.table = table;
@@ -80,7 +80,7 @@ void Book::AddBegan(int rank, int table, const std::vector<int64_t>& rows, int64
 }
 
 void Book::AddEnded(int rank, bool is_acknowledged) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   Own& own = OwnOf(rank);
   own.is_open = false;
   for (const int64_t row : own.rows) {
@@ -109,7 +109,7 @@ void Book::Refresh() {
 }
 
 void Book::Joined(int rank) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   // A call may be over, though no rank has returned from it.
   for (auto& [step, cut] : saves_) {
     if (cut.job == job_ && cut.results.empty()) cut.joined.insert(rank);
@@ -117,7 +117,7 @@ void Book::Joined(int rank) {
 }
 
 void Book::SaveBegan(int rank, int64_t step, int64_t keep, bool is_background) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   Cut& cut = saves_[step];
   EnterCut(&cut);
   cut.keep = keep;
@@ -125,7 +125,7 @@ void Book::SaveBegan(int rank, int64_t step, int64_t keep, bool is_background) {
 }
 
 void Book::SaveEnded(int rank, int64_t step, const Status& status) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   Cut& cut = saves_[step];
   cut.began[rank] = status;
   if (cut.is_background && status.ok()) {
@@ -138,7 +138,7 @@ void Book::SaveEnded(int rank, int64_t step, const Status& status) {
 }
 
 void Book::BackgroundEnded(int rank, const Status& status) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   const auto found = in_background_.find(rank);
   if (found == in_background_.end()) return;
   Cut& cut = saves_[found->second];
@@ -148,12 +148,12 @@ void Book::BackgroundEnded(int rank, const Status& status) {
 }
 
 void Book::PublishBegan(int64_t step) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   EnterCut(&publications_[step]);
 }
 
 void Book::PublishEnded(int rank, int64_t step, const Status& status) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   publications_[step].results[rank] = status;
 }
 
@@ -182,7 +182,7 @@ RowSums Book::Content(const Cut* cut) const {
 }
 
 void Book::Loaded(int rank, int64_t step) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   const int64_t least = LastAcknowledged();
   if (step < least) {
     Violation("load: rank " + Number(rank) + " of job " + Number(job_) + " received step " +
@@ -236,13 +236,13 @@ void Book::Check(const std::string& who, const RowSums& content, int table, cons
 
 void Book::CheckTable(const std::string& who, int table, const double* values,
                       int64_t first_element, int64_t count) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   Check(who, Content(), table, values, first_element, count);
 }
 
 void Book::CheckBetween(const std::string& who, const RowSums& before, int table,
                         const std::vector<double>& values) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   const RowSums after = Content();
   const int64_t columns = ColumnsOf(table);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -265,13 +265,13 @@ void Book::CheckBetween(const std::string& who, const RowSums& before, int table
 
 void Book::CheckSaved(const std::string& who, int64_t step, int table, const double* values,
                       int64_t first_element, int64_t count) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   Check(who, saves_[step].content, table, values, first_element, count);
 }
 
 void Book::CheckPublished(const std::string& who, int64_t step, int table, const double* values,
                           int64_t count) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   const auto found = publications_.find(step);
   if (found == publications_.end()) {
     Violation(who + ": publication of step " + Number(step) + ", which no rank has made");
@@ -281,14 +281,14 @@ void Book::CheckPublished(const std::string& who, int64_t step, int table, const
 }
 
 void Book::Called(int rank, const std::string& call, const Status& status) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   calls_[rank].emplace_back(call, status);
   Note("rank " + Number(rank) + " " + call + ": " + NameOf(status.code()) +
        (status.ok() ? "" : " " + status.text()));
 }
 
 void Book::CheckOneOutcome(const std::set<int>& except) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   const std::vector<std::pair<std::string, Status>>* first = nullptr;
   int first_rank = -1;
   for (const auto& [rank, calls] : calls_) {

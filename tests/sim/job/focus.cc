@@ -1,0 +1,105 @@
+#include "job/focus.h"
+
+#include <iterator>
+
+namespace sim {
+namespace {
+
+struct Focus {
+  const char* name;
+  Wishes wishes;
+};
+
+const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
+  static const Focus kFocuses[] = {
+      // Ranks write to and read the same row, with a switch at nearly each store.
+      {"rows",
+       {{"ranks", "3"},
+        {"nodes", "1"},
+        {"mode", "async"},
+        {"rows", "1"},
+        {"columns", "9"},
+        {"calls", "120"},
+        {"reorders", "1"},
+        {"writes", "1"},
+        {"mean_run", "3"},
+        {"kills", "0"},
+        {"suspends", "0"}}},
+      // Ranks are suspended while they hold a lock, for which the others then sleep.
+      {"locks",
+       {{"mode", "async"},
+        {"ranks", "4"},
+        {"nodes", "1"},
+        {"updater", "add"},
+        {"rows", "1"},
+        {"columns", "900"},
+        {"calls", "120"},
+        {"writes", "1"},
+        {"kills", "0"},
+        {"suspends", "3"},
+        {"long", "0"}}},
+      // Ranks lose their turn while they hold one of several locks that a call needs.
+      {"stripes",
+       {{"mode", "async"},
+        {"ranks", "4"},
+        {"nodes", "2"},
+        {"kind", "matrix"},
+        {"dtype", "float64"},
+        {"rows", "6"},
+        {"columns", "9000"},
+        {"calls", "60"},
+        {"large", "1"},
+        {"writes", "1"},
+        {"mean_run", "100"},
+        {"kills", "0"}}},
+      // Calls end without their answers, which later calls must not take.
+      {"late",
+       {{"mode", "async"},
+        {"ranks", "3"},
+        {"nodes", "3"},
+        {"rows", "8"},
+        {"calls", "120"},
+        {"limits", "4"},
+        {"latency_us", "3000"},
+        {"kills", "0"}}},
+      // Ranks resume at about the moment at which the others exclude them.
+      {"late_heartbeat",
+       {{"nodes", "2"},
+        {"suspends", "2"},
+        {"suspend_ms", "1000"},
+        {"peer_timeout_ms", "1000"},
+        {"latency_us", "30000"},
+        {"kills", "0"},
+        {"after_error", "go_on"}}},
+      // The others continue without a rank whose process they cannot end, and which goes on.
+      {"excluded",
+       {{"on_loss", "continue"},
+        {"nodes", "1"},
+        {"ranks", "4"},
+        {"suspends", "1"},
+        {"long", "1"},
+        {"kills", "0"},
+        {"signals", "0"}}},
+  };
+  constexpr uint64_t kOneIn = 5;
+  const auto named = wishes.find("focus");
+  if (named == wishes.end()) {
+    return seed % kOneIn == 0 ? &kFocuses[seed / kOneIn % std::size(kFocuses)] : nullptr;
+  }
+  for (const Focus& focus : kFocuses) {
+    if (named->second == focus.name) return &focus;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Wishes WithFocus(uint64_t seed, const Wishes& wishes) {
+  Wishes all = wishes;
+  if (const Focus* const focus = FocusOf(seed, wishes)) {
+    all.insert(focus->wishes.begin(), focus->wishes.end());
+  }
+  return all;
+}
+
+}  // namespace sim
