@@ -373,7 +373,7 @@ bool Ledger::MayBeMissing(int rank) const {
 void Ledger::SkippedCollective(int rank) { ++At(next_collective_, rank); }
 
 bool Ledger::CountsDiffer() const {
-  return plan_.Continues() && !plan_.servers.empty() && !died_.empty();
+  return plan_.Continues() && !plan_.servers.empty() && !(died_.empty() && suspended_.empty());
 }
 
 bool Ledger::MayBeSilent(int rank) const {
