@@ -381,8 +381,10 @@ bool Ledger::MayBeSilent(int rank) const {
     return suspended_.count(other) != 0 || died_.count(other) != 0;
   };
   if (was_stopped(rank)) return true;
+  // The service ranks of a node send its heartbeats, and the session fails when one of them leaves.
+  const auto is_quiet = [&](int other) { return was_stopped(other) || leaving_.count(other) != 0; };
   const std::vector<int> speakers = plan_.ServiceRanks(plan_.NodeOf(rank));
-  return plan_.nodes() > 1 && std::all_of(speakers.begin(), speakers.end(), was_stopped);
+  return plan_.nodes() > 1 && std::all_of(speakers.begin(), speakers.end(), is_quiet);
 }
 
 void Ledger::LeftBarrier(int rank, int collective) {
