@@ -29,8 +29,11 @@ KINDS = (
     ("focus=none", "kills=1"),
     ("focus=none", "mode=sync", "kills=0"),
     ("focus=none", "suspends=1", "long=1"),
-    ("focus=none", "disagree=1"),
+    ("focus=disagree",),
     ("focus=excluded",),
+    ("focus=excluded_goes_on",),
+    ("focus=silent_node",),
+    ("focus=late_ranks",),
     ("focus=late_heartbeat",),
     ("focus=rows",),
     ("focus=locks",),
@@ -141,7 +144,11 @@ class Copy:
                 return f"{' '.join(arguments[:3])}: no hang: the seeds took too long"
             if run.returncode == 0:
                 continue
-            failed = re.search(r"^(seed .*|tests/sim/.*): (?!ok$)(.+)", run.stdout, re.MULTILINE)
+            # A run of a fault that is not mended yet may only have come to another order of steps.
+            pattern = r"^(seed .*|tests/sim/.*): (?!ok$|has no violation any more)(.+)"
+            failed = re.search(pattern, run.stdout, re.MULTILINE)
+            if failed is None and "has no violation any more" in run.stdout:
+                continue
             what = failed[0] if failed else f"exit status {run.returncode}"
             options = [word for word in arguments if "=" in word and word != "first=1"]
             return f"{' '.join([arguments[0], *options])}: {what[:110]}"
@@ -177,7 +184,7 @@ def commands(name: str, seeds: int) -> list[list[str]]:
         return [["stories", *runs], ["stories", "1", str(seeds * STORIES_PER_SEED), "first=1"]]
     options = ["--no-shrinking", "--stop-at-first", "--processes", "1"]
     options += ["--wall-seconds", str(LONGEST_JOB)]
-    found = [["known", *options]]
+    found = [["known", *(option for option in options if option != "--stop-at-first")]]
     few = min(FIRST_SEEDS, seeds)
     for first, count in ((1, few), (few + 1, seeds - few)):
         if count > 0:

@@ -30,6 +30,8 @@ void Perform(Delayed* delayed) {
 }  // namespace
 
 void SettleMemory(Fiber* fiber) {
+  // A point in the copy would switch in the middle of the end or the suspension of the process.
+  const Quiet no_points;
   Perform(&fiber->delayed);
   fiber->loaded = Loaded();
 }

@@ -194,8 +194,9 @@ class Drawer {
         continue;
       }
       const int rank = static_cast<int>(Below(plan_.ranks));
-      if (OneIn(25)) {
-        plan_.steps.push_back(Make(rank, "sleep", {{"us", OneOf({10, 1000, 50000, 3000000})}}));
+      if (OneIn(Wish("sleeps", 25))) {
+        const int64_t us = Wish("sleep_us", OneOf({10, 1000, 50000, 3000000}));
+        plan_.steps.push_back(Make(rank, "sleep", {{"us", us}}));
         continue;
       }
       Step step = DrawCall(rank);
@@ -267,7 +268,7 @@ const std::vector<std::string>& NamesOfWishes() {
       "rows",        "columns",  "mean_run", "writes",     "reorders",        "latency_us",
       "kills",       "suspends", "long",     "suspend_ms", "point_ns",        "late",
       "after_error", "servers",  "disagree", "limits",     "peer_timeout_ms", "opening",
-      "refused",     "large",    "focus",    "signals"};
+      "refused",     "large",    "focus",    "signals",    "sleeps",          "sleep_us"};
   return names;
 }
 

@@ -80,6 +80,40 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"long", "1"},
         {"kills", "0"},
         {"signals", "0"}}},
+      // It goes on with all of its calls, while the others still make theirs.
+      {"excluded_goes_on",
+       {{"on_loss", "continue"},
+        {"nodes", "1"},
+        {"ranks", "4"},
+        {"suspends", "1"},
+        {"long", "1"},
+        {"kills", "0"},
+        {"signals", "0"},
+        {"sleeps", "6"},
+        {"sleep_us", "1000000"},
+        {"after_error", "go_on"}}},
+      // A node is silent, and its rank resumes while the others go on.
+      {"silent_node", {{"on_loss", "fail"},     {"mode", "async"},
+                       {"nodes", "3"},          {"ranks", "3"},
+                       {"servers", "0"},        {"kind", "matrix"},
+                       {"updater", "add"},      {"rows", "6"},
+                       {"columns", "20000"},    {"large", "1"},
+                       {"calls", "40"},         {"suspends", "1"},
+                       {"suspend_ms", "5000"},  {"peer_timeout_ms", "1000"},
+                       {"timeout_ms", "20000"}, {"kills", "0"},
+                       {"opening", "0"},        {"sleeps", "4"},
+                       {"sleep_us", "1000000"}, {"after_error", "go_on"}}},
+      // Ranks are killed while they wait for late ranks of their nodes.
+      {"late_ranks",
+       {{"nodes", "2"},
+        {"ranks", "4"},
+        {"calls", "30"},
+        {"kills", "1"},
+        {"suspends", "0"},
+        {"sleeps", "4"},
+        {"sleep_us", "1000000"}}},
+      // One rank makes another call than the others, of few.
+      {"disagree", {{"disagree", "1"}, {"calls", "10"}, {"kills", "0"}, {"suspends", "0"}}},
   };
   constexpr uint64_t kOneIn = 5;
   const auto named = wishes.find("focus");

@@ -84,6 +84,7 @@ void Ledger::Ended(size_t record, const Status& status, bool is_excluded) {
               status.ok() ? "ok" : multiverso::NameOf(status.code()), status.ok() ? "" : ": ",
               status.text()));
   CheckCall(call, status);
+  CheckExclusion(call, status);
 }
 
 bool Ledger::IsOpening(int rank) const {
@@ -178,6 +179,7 @@ void Ledger::AddEnded(size_t number, bool is_acknowledged) {
   AddRecord& add = adds_[number];
   add.is_over = true;
   add.is_acknowledged = is_acknowledged;
+  add.over_at = Now();
   if (!is_acknowledged) {
     failed_.insert(add.rank);
     return;
@@ -241,6 +243,7 @@ void Ledger::Saw(int rank, int table, const std::vector<int64_t>& rows,
     break;
   }
   CheckRows(rank, table, rows, values);
+  CheckUnchanged(rank, table, rows, values);
 }
 
 // A get after a worker's j-th add sees at least j - s adds of every other worker.
@@ -373,7 +376,9 @@ bool Ledger::MayBeMissing(int rank) const {
 void Ledger::SkippedCollective(int rank) { ++At(next_collective_, rank); }
 
 bool Ledger::CountsDiffer() const {
-  return plan_.Continues() && !plan_.servers.empty() && !(died_.empty() && suspended_.empty());
+  // A rank that is suspended may be excluded, and live.
+  const bool any_lost = !died_.empty() || !suspended_.empty();
+  return plan_.Continues() && !plan_.servers.empty() && any_lost;
 }
 
 bool Ledger::MayBeSilent(int rank) const {

@@ -41,7 +41,8 @@ struct AddRecord {
   int64_t value = 0;
   bool is_over = false, is_acknowledged = false;
   bool is_void = false;  // its rank had been excluded before, so it must not be made
-  int64_t round = 0;     // the number of this rank's adds to the table before
+  int64_t over_at = 0;
+  int64_t round = 0;  // the number of this rank's adds to the table before
 };
 
 class Ledger {
@@ -85,6 +86,8 @@ class Ledger {
   void Aggregated(int rank, int collective, double sum);
   // Notes that the rank's node counts another as excluded because of its silence.
   void FoundExcluded(int rank, int other);
+  // Notes, after each call, that the rank's node counts another as excluded by rank `by`.
+  void SeesExcluded(int rank, int other, int by);
   // Notes that the rank is about to leave, which others may see before RankOver.
   void Leaving(int rank);
   // Notes that the rank joins no further rounds.
@@ -115,6 +118,16 @@ class Ledger {
     int64_t at = 0;
   };
 
+  struct Exclusion {
+    int64_t known_since = 0;  // by another rank
+    int by = 0;
+  };
+  // What a get has seen of an element after an exclusion, and when it began.
+  struct Seen {
+    double value = 0;
+    int64_t start = 0;
+  };
+
   struct Rounds {
     std::vector<int64_t> made;                    // by rank: adds begun
     std::vector<std::vector<int64_t>> sums;       // after each number of rounds, by element
@@ -143,6 +156,15 @@ class Ledger {
   void CheckSums();
   void CheckEnd(int rank);
   bool NamesSuspended(const std::string& text) const;
+  // ---- Exclusions (ledger_of_exclusions.cc).
+  // Returns whether the rank is the only one with a fault, so that the others have told it that it
+  // was excluded.
+  bool IsOnlyFault(int rank) const;
+  // Returns for how long the rank was suspended while another one ran.
+  int64_t SilentBeside(int rank, int other) const;
+  void CheckExclusion(const CallRecord& call, const multiverso::Status& status);
+  void CheckUnchanged(int rank, int table, const std::vector<int64_t>& rows,
+                      const std::vector<double>& values);
   // Returns whether the rank has made so many steps since it resumed that it must have noticed its
   // exclusion in the call that now ends.
   bool HasHadTime(int rank) const;
@@ -164,6 +186,10 @@ class Ledger {
   std::map<int, int64_t> died_;                           // when
   std::map<int, std::pair<int64_t, int64_t>> suspended_;  // when, until
   std::map<int, uint64_t> points_at_suspension_;
+  std::map<int, Exclusion> excluded_;
+  std::map<int, int64_t> told_of_silence_;  // when a rank of its node was told that it is silent
+  std::set<int> knows_exclusion_;
+  std::map<std::pair<int, int64_t>, Seen> seen_;  // by table and element
   char* trace_ = nullptr;
   size_t* trace_used_ = nullptr;
   size_t trace_size_ = 0;

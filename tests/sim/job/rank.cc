@@ -62,6 +62,7 @@ bool RankProgram::Make(const std::string& what, Kind kind, const Body& body,
     const int collective = job_.ledger->calls()[record].collective;
     const Status status =
         body(session_ == nullptr ? WaitLimit{} : WaitLimit::Until(session_->NextDeadline()));
+    SeeExclusions();
     job_.ledger->Ended(record, status, IsExcluded() && !was_cut_);
     if (status.ok()) {
       if (when_ok) when_ok(collective);
@@ -163,6 +164,14 @@ void RankProgram::LookForExclusions() {
     if (session_->context()->peers()->IsExcludedForSilence(other)) {
       job_.ledger->FoundExcluded(rank_, other);
     }
+  }
+}
+
+void RankProgram::SeeExclusions() {
+  const Quiet no_points;
+  for (int other = 0; session_ != nullptr && other < plan_.ranks; ++other) {
+    const int by = session_->context()->peers()->ExcludedBy(other);
+    if (by >= 0 && other != rank_) job_.ledger->SeesExcluded(rank_, other, by);
   }
 }
 

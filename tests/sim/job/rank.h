@@ -78,6 +78,8 @@ class RankProgram {
   void AfterError(const std::string& what, const multiverso::Status& status);
   void LookIntoMemory();
   void LookForExclusions();
+  // Notes whom this rank's node counts as excluded. Takes no time, since each call does so.
+  void SeeExclusions();
 
   // ---- Steps.
   bool Add(const Step& step);
