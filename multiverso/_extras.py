@@ -99,3 +99,11 @@ def require(purpose: str, **advice: str) -> None:
         for name in advice:
             if importlib.util.find_spec(name) is None:
                 raise ModuleNotFoundError(name=name)
+
+
+def has_module(name: str) -> bool:
+    """Return whether a module can be found, which imports the packages that contain it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # A package is missing, or is none, or the name is empty.
+        return False

@@ -1,6 +1,7 @@
 """The command line: ``multiverso COMMAND``, or ``python -m multiverso COMMAND``.
 
-``python -m multiverso SCRIPT`` runs a script, and ends its whole job when it fails.
+``python -m multiverso SCRIPT`` runs a script, and ends its whole job when it fails. So does
+``python -m multiverso -m MODULE``.
 
 Each command is a module with a function `add_parser`, which declares the command's arguments and
 sets ``run``, a function that takes the parsed arguments and returns the exit code.
@@ -33,11 +34,17 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"multiverso._commands.{name}")
 
 
+def _is_script(argument: str) -> bool:
+    """Return whether an argument is a script, by its name, and not a command."""
+    path = Path(argument)
+    return path.suffix == ".py" or path.is_absolute()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in `arguments`; return its exit code, 2 if they are invalid."""
     if arguments is None:
         arguments = sys.argv[1:]
-    if arguments and Path(arguments[0]).suffix == ".py":
+    if arguments and (_is_script(arguments[0]) or (arguments[0] == "-m" and len(arguments) > 1)):
         code: int = _module("_script").run(arguments)
         return code
     import argparse  # It is here, because it would delay the start of every rank.

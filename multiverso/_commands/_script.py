@@ -1,5 +1,7 @@
 """Runs a script for ``python -m multiverso SCRIPT``: the first rank that fails ends the whole job.
 
+``python -m multiverso -m MODULE`` does the same with a module.
+
 With a plain ``python SCRIPT`` the other ranks would continue until they wait for the failed rank.
 Here the failed rank prints its traceback, tells the other ranks its reason, and ends the job with
 its exit code, like ``python -m mpi4py``.
@@ -14,7 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from multiverso import _session
-from multiverso._extras import EXIT_CODE, MissingExtraError, has_plain_hook
+from multiverso._extras import EXIT_CODE, MissingExtraError, has_module, has_plain_hook
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
 from multiverso._native.reports import loss, report_failure
@@ -28,22 +30,27 @@ _WRONG_ARGUMENTS: Final = 2
 #: The exit code that shells report after Ctrl-C.
 _INTERRUPTED: Final = 130
 #: Files whose frames are left out at the start of the traceback, as they do not concern the user.
-_RUNNER_FILES: Final = (__file__, runpy.run_path.__code__.co_filename)
+_RUNNER_FILES: Final = (__file__, runpy.run_path.__code__.co_filename, "<frozen runpy>")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run ``SCRIPT ARGUMENT...`` as the main program; return its exit code.
+    """Run ``SCRIPT ARGUMENT...`` or ``-m MODULE ARGUMENT...`` as the main program.
 
-    The call does not return if the script fails in a job of several ranks.
+    Return its exit code. The call does not return if it fails in a job of several ranks.
     """
-    if not Path(arguments[0]).is_file():
-        sys.stderr.write(f"multiverso: {arguments[0]}: no such file\n")
+    is_module = arguments[0] == "-m"
+    sys.argv[:] = arguments[is_module:]
+    program = sys.argv[0]
+    # As with Python's own command, the first folder on the path is that of the script, or this one.
+    sys.path[0] = str(Path.cwd() if is_module else Path(program).resolve().parent)
+    if not (has_module(program) if is_module else Path(program).is_file()):
+        sys.stderr.write(f"multiverso: {program}: no such {'module' if is_module else 'file'}\n")
         return _WRONG_ARGUMENTS
-    sys.argv[:] = arguments
-    # As with ``python SCRIPT``, the folder of the script is the first on the path.
-    sys.path[0] = str(Path(arguments[0]).resolve().parent)
     try:
-        runpy.run_path(arguments[0], run_name="__main__")
+        if is_module:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(program, run_name="__main__")
     except SystemExit as error:
         return _end_job(_exit_code(error), error)
     except KeyboardInterrupt as error:

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from multiverso._commands._argument_types import integer, seconds, worker_range
 from multiverso._commands._signals import exit_code, noted_signals
+from multiverso._extras import has_module
 from multiverso._local import guard, processes, ranks
 from multiverso._local.cores import BINDINGS, Cores, Share, amount, threads_of
 from multiverso._native.reports import Reports
@@ -89,7 +91,12 @@ def add_parser(commands: Any) -> None:
     launcher.add_argument(
         "--no-mpi", action="store_true", help="start them without MPI, which is the default"
     )
-    parser.add_argument("script", help="a Python script")
+    parser.add_argument(
+        "-m", "--module", action="store_true", help="the script is a module, as after python -m"
+    )
+    parser.add_argument(
+        "script", help="a Python script, or a command on the PATH that is one, as multiverso-learn"
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     parser.set_defaults(run=run)
 
@@ -129,14 +136,16 @@ def run(options: argparse.Namespace) -> int:
         _report("--max: expected no -np, which it limits")
         return 2
     fault = _fault(options, cores)
-    if fault is None and not Path(options.script).is_file():
-        fault = f"{options.script}: no such file"
+    script = _script(options)
+    if fault is None and not script:
+        what = "module" if options.module else "file, and no Python program on the PATH"
+        fault = f"{options.script}: no such {what}"
     if fault is not None:
         _report(fault)
         return 2
     # With `-m multiverso` the first rank that fails ends the job; without, it may continue.
     runner = [] if options.survive or options.elastic else ["-m", "multiverso"]
-    program = [sys.executable, *runner, options.script, *options.arguments]
+    program = [sys.executable, *runner, *script, *options.arguments]
     guard.choose_grace(options.grace)
     how = options.bind or ("core" if _binds_by_itself(options, cores) else "none")
     shares = cores.shares(options.np, how)
@@ -145,6 +154,22 @@ def run(options: argparse.Namespace) -> int:
     with noted_signals() as received:
         code = guard.run_guarded(functools.partial(_run_job, program, shares, options), received)
     return exit_code(code, received)
+
+
+def _script(options: argparse.Namespace) -> list[str]:
+    """Return the arguments with which Python runs the script, or none if there is none."""
+    if options.module:
+        sys.path[0] = str(Path.cwd())  # as the ranks have it
+        # To look into the package, this process would have to import it.
+        return ["-m", options.script] if has_module(options.script.partition(".")[0]) else []
+    if Path(options.script).is_file():
+        return [options.script]
+    command = shutil.which(options.script)
+    if command is None:
+        return []
+    with open(command, "rb") as file:
+        head = file.read(300)
+    return [command] if head.startswith(b"#!") and b"python" in head else []
 
 
 def _choose_ranks(options: argparse.Namespace, cores: Cores) -> int:

@@ -217,6 +217,11 @@ const ExchangeSlot& Group::payload(int rank) const {
   return memory_->slot(rank).groups[index_].SlotFor(sequence_);
 }
 
+Status Group::Mismatch(const std::string& text) const {
+  if (members_->survives_losses()) MV_RETURN_IF_NOT_OK(state_->CheckNotExcluded());
+  return Status(Code::kMismatch, text);
+}
+
 std::vector<int> Group::participants() const {
   std::vector<int> begun;
   for (const int rank : ranks_) {

@@ -91,6 +91,9 @@ class Group {
   // Returns the payload of a participant in the last collective. The caller reads it before this
   // rank begins its next collective, since the participant may then overwrite the slot.
   const ExchangeSlot& payload(int rank) const;
+  // Returns a mismatch about payloads, or that the others have excluded this rank: then they went
+  // on, and may have overwritten the payloads while it compared them.
+  Status Mismatch(const std::string& text) const;
 
  private:
   void Begin(CollectiveKind kind, const void* data, int64_t bytes);

@@ -75,9 +75,9 @@ Status Compare(const Group& world, CollectiveKind kind) {
   for (const int rank : participants) {
     const CallProposal other = ReadProposal(world, rank);
     if (IsSame(expected, other)) continue;
-    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first_rank,
-                                          " called ", NameOf(kind), " of ", Describe(expected),
-                                          ", rank ", rank, " of ", Describe(other)));
+    return world.Mismatch(StrCat("the ranks did not make the same call: rank ", first_rank,
+                                 " called ", NameOf(kind), " of ", Describe(expected), ", rank ",
+                                 rank, " of ", Describe(other)));
   }
   return Status::Ok();
 }

@@ -33,9 +33,9 @@ Status CheckSameCall(const Group& workers) {
   for (const int rank : ranks) {
     const Call call = Call::Of(workers, rank);
     if (call.IsLike(first)) continue;
-    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
-                                          ranks.front(), " called aggregate of ", first.Describe(),
-                                          ", rank ", rank, " of ", call.Describe()));
+    return workers.Mismatch(StrCat("the ranks did not make the same call: rank ", ranks.front(),
+                                   " called aggregate of ", first.Describe(), ", rank ", rank,
+                                   " of ", call.Describe()));
   }
   return Status::Ok();
 }

@@ -19,10 +19,10 @@ Status CheckSameTable(Table* table) {
   for (const int member : workers->participants()) {
     const auto id = workers->payload(member).Read<int64_t>();
     if (id == table->id()) continue;
-    return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", table->members().rank(),
-                         " called get(sync=True) on table number ", table->id(), ", rank ", member,
-                         " on table number ", id));
+    return workers->Mismatch(StrCat("the ranks did not make the same call: rank ",
+                                    table->members().rank(),
+                                    " called get(sync=True) on table number ", table->id(),
+                                    ", rank ", member, " on table number ", id));
   }
   return Status::Ok();
 }

@@ -182,8 +182,11 @@ Status DistributedCall::Run(const WaitLimit& limit) {
 
 Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
   const WaitLimit no_wait{limit.deadline, Instant::min()};
+  SessionState* const state = rank_context_->state();
+  const bool was_aborted = state->IsAborted();
+  bool is_abort_noticed = false;
   Instant last = Clock::now();
-  MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
+  MV_RETURN_IF_NOT_OK(state->CheckNotExcluded());
   // What a lost server might still answer does not count.
   if (rank_context_->peers()->HasRecordedLoss()) MV_RETURN_IF_NOT_OK(CheckServers());
   for (;;) {
@@ -210,6 +213,9 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
       if (now >= last_check_ + WaitLimit::kCheckInterval) {
         last_check_ = now;
         MV_RETURN_IF_NOT_OK(CheckServers());
+        // Answers to this call still arrive soon after an abort, or not at all.
+        if (is_abort_noticed) MV_RETURN_IF_NOT_OK(state->CheckRunning(!was_aborted));
+        is_abort_noticed = state->IsAborted();
       }
     }
     last = now;

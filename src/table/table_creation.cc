@@ -127,11 +127,10 @@ Status TableCreation::CompareSpecs() {
     if (rank == master_) master_has_init_value_ = other.has_init_value != 0;
     if (!failure_.ok()) return failure_.In(StrCat("rank ", members.rank()));
     if (other.code == first.code && other.spec == first.spec) continue;
-    return Status(
-        Code::kMismatch,
-        StrCat("the ranks did not create the same table: rank ", participants.front(),
-               " asked for ", first.spec.Describe(), first.code != 0 ? " (invalid)" : "", ", rank ",
-               rank, " for ", other.spec.Describe(), other.code != 0 ? " (invalid)" : ""));
+    return world->Mismatch(StrCat("the ranks did not create the same table: rank ",
+                                  participants.front(), " asked for ", first.spec.Describe(),
+                                  first.code != 0 ? " (invalid)" : "", ", rank ", rank, " for ",
+                                  other.spec.Describe(), other.code != 0 ? " (invalid)" : ""));
   }
   return Status::Ok();
 }

@@ -1,4 +1,4 @@
-"""Keras models on 3 ranks: the cases of programs/keras_params.py on each installed backend."""
+"""Keras models on 2 ranks: the cases of programs/keras_params.py on each installed backend."""
 
 import keras_params
 import pytest
@@ -18,7 +18,7 @@ pytestmark = [
 JOBS = {
     f"{name}_{job}": options
     for name in BACKENDS
-    for job, options in in_one_job(on_ranks(3, KERAS_BACKEND=name, **ONE_THREAD)).items()
+    for job, options in in_one_job(on_ranks(2, KERAS_BACKEND=name, **ONE_THREAD)).items()
 }
 
 TestModels = CaseJobs(keras_params, JOBS).tests()

@@ -27,6 +27,7 @@ class TestResidualNetwork(ExampleProgramTestCase):
         folder = request.config.cache.mkdir("theano")
         with pytest.MonkeyPatch.context() as patch:
             flags = f"base_compiledir={folder},compile.wait=1,gcc.cxxflags=-O0"
+            flags += ",optimizer=fast_compile"
             patch.setenv("THEANO_FLAGS", flags)
             yield
 

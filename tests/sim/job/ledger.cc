@@ -127,14 +127,11 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
   }
   for (const auto& [silent, times] : suspended_) {
     const int64_t beside = std::min(times.second, call.end) - std::max(times.first, call.start);
-    // An abort ends calls in which ranks meet. Another call may wait for a rank that waits for the
-    // silent one, and whose node counts as silent only after it has left because of the abort.
-    const bool is_meeting = call.what.find("barrier") != std::string::npos ||
-                            call.what.find("aggregate") != std::string::npos;
-    const int64_t most = (is_meeting ? 1 : 2) * plan_.peer_timeout_ms * 1000000 + kSlack;
-    // While a session opens, nothing has been heard of a rank yet, so that only a limit ends a wait.
-    const bool is_opening = call.what == "open";
-    if (suspended != suspended_.end() || is_opening || beside <= most) continue;
+    // An opening waits as long for a rank that has not come as for one that starts late.
+    if (suspended != suspended_.end() || call.what == "open" ||
+        beside <= plan_.peer_timeout_ms * 1000000 + kSlack) {
+      continue;
+    }
     Violation(StrCat("a loss is known soon: ", who, " went on for ", beside / 1000000,
                      " ms while rank ", silent, " was silent"));
   }

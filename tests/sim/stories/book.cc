@@ -116,7 +116,7 @@ void Book::Joined(int rank) {
   }
 }
 
-void Book::SaveBegan(int rank, int64_t step, int64_t keep, bool is_background) {
+void Book::SaveBegan(int64_t step, int64_t keep, bool is_background) {
   const Quiet is_quiet;
   Cut& cut = saves_[step];
   EnterCut(&cut);

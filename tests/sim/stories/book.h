@@ -52,7 +52,7 @@ class Book {
   void AddEnded(int rank, bool is_acknowledged);
 
   // ---- Saves by their steps, which increase through the story, and publications by theirs.
-  void SaveBegan(int rank, int64_t step, int64_t keep, bool is_background);
+  void SaveBegan(int64_t step, int64_t keep, bool is_background);
   // Notes the result of a save, which for one in the background is only that of its beginning.
   void SaveEnded(int rank, int64_t step, const multiverso::Status& status);
   // Notes the result of the save in the background of that rank, if it has one.

@@ -77,7 +77,7 @@ void StoryRank::LeaveAsTold(const Step& step) {
     AgreedCall call;
     call.folder = kStoryFolder;
     call.step = step.Get("step");
-    job_->book->SaveBegan(rank_, call.step, 0, false);
+    job_->book->SaveBegan(call.step, 0, false);
     const Status status = session_->Save(call);
     job_->book->SaveEnded(rank_, call.step, status);
     job_->book->Called(rank_, "last save", status);

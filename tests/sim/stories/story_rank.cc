@@ -226,7 +226,7 @@ bool StoryRank::Save(const Step& step) {
   call.in_background = step.Get("background") != 0;
   // The save before, in the background, ends in this call, if not in a call of its own.
   if (session_->IsSaving() && !Wait()) return false;
-  job_->book->SaveBegan(rank_, call.step, call.keep, call.in_background);
+  job_->book->SaveBegan(call.step, call.keep, call.in_background);
   const Status status = session_->Save(call);
   job_->book->SaveEnded(rank_, call.step, status);
   if (status.ok()) job_->has_saved = true;

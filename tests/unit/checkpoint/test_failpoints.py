@@ -32,6 +32,11 @@ VANISH = """
 import os, pathlib, shutil, sys, time
 import multiverso as mv
 folder, what = sys.argv[1:]
+
+def remove(path):
+    while os.path.exists(path):  # The save may create a file meanwhile.
+        shutil.rmtree(path, ignore_errors=True)
+
 with mv.session():
     table = mv.ArrayTable(300_000, name="w")
     mv.save(folder, step=1, background=True)
@@ -40,9 +45,9 @@ with mv.session():
     if what == "moved":
         os.rename(folder, folder + "-elsewhere")
     elif what in ("removed", "replaced"):
-        shutil.rmtree(folder)
+        remove(folder)
     else:
-        shutil.rmtree(next(pathlib.Path(folder).glob("*000001*")))
+        remove(next(pathlib.Path(folder).glob("*000001*")))
     if what == "replaced":
         os.mkdir(folder)
     try:

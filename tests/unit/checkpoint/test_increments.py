@@ -234,8 +234,10 @@ with mv.session():
 """
 
 
+# Stories of the simulation kill saves at more steps (tests/sim/stories).
 @failpoints.needs_failpoints
 @pytest.mark.slow
+@pytest.mark.release
 class TestKilledIncrements(FolderTestCase):
     def check(self):
         """Verify all checkpoints that are found, and every row; return the step of the last one."""

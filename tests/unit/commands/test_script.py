@@ -1,5 +1,6 @@
 """``python -m multiverso SCRIPT`` in one process, and invalid arguments of ``multiverso run``."""
 
+import os
 import tempfile
 import textwrap
 import unittest
@@ -56,6 +57,39 @@ class TestScript(unittest.TestCase):
         )
         self.assertEqual(status, 1)
         self.assertTrue(errors.endswith("OSError: x\n"), errors)
+
+
+class TestProgramsOfRanks(unittest.TestCase):
+    """``multiverso run`` starts scripts, modules and commands."""
+
+    CODE = "import sys, multiverso as mv; mv.init(); print(__name__, *sys.argv[1:], mv.size())\n"
+
+    def run_in_folder(self, *program):
+        with tempfile.TemporaryDirectory() as folder:
+            for part in ("tools", "bin"):
+                Path(folder, part).mkdir()
+            for path in ("tools/__init__.py", "tools/train.py", "bin/train"):
+                start = "#!/usr/bin/env python\n" if path == "bin/train" else ""
+                Path(folder, path).write_text(start + self.CODE * ("train" in path), "utf-8")
+                Path(folder, path).chmod(0o755)
+            found = os.pathsep.join([f"{folder}/bin", os.environ["PATH"]])
+            return run_python("-m", "multiverso", "run", "-np", 1, *program, cwd=folder, PATH=found)
+
+    def test_runs_a_module_or_a_command_with_its_arguments(self):
+        for program in (["-m", "tools.train", "-x"], ["train", "-x"], ["tools/train.py", "-x"]):
+            status, printed, errors = self.run_in_folder(*program)
+            self.assertEqual((status, printed), (0, "__main__ -x 1\n"), errors)
+
+    def test_says_what_there_is_not(self):
+        for program, text in (
+            (["-m", "tool"], "tool: no such module"),
+            (["-m", "tools.trai"], "tools.trai: no such module"),
+            (["trai"], "trai: no such file"),
+            (["true"], "true: no such file"),
+        ):
+            status, _, errors = self.run_in_folder(*program)
+            self.assertIn(text, errors)
+            self.assertEqual(status, 2)
 
 
 class TestCores(unittest.TestCase):

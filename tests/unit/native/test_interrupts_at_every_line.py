@@ -198,6 +198,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(lambda _: mv.init().leave_with("it has failed"), undo=shut, options=None),
         Case(lambda _: (mv.barrier(), mv.check_leaving(), mv.is_leaving(), mv.finish())),
         Case(lambda _: (mv.stats(), mv.rank(), mv.size(), mv.num_workers(), mv.worker_id())),
+        Case(lambda _: (mv.workers_num(), mv.servers_num(), mv.server_id())),
         Case(lambda _: (mv.local_rank(), mv.is_master_worker(), mv.is_initialized())),
         Case(mv.aggregate, lambda: np.ones(9), np.copy),
         Case(mv.aggregate, lambda: np.ones((9, 2), "int16")[:, ::2], np.copy),

@@ -22,7 +22,8 @@ def flags_of(*modules):
         for name in module.__all__:
             value = getattr(module, name)
             functions = {name: value}
-            if dataclasses.is_dataclass(value):  # a record that the package makes
+            is_record = dataclasses.is_dataclass(value)  # which the package makes
+            if is_record or getattr(value, "__name__", name) != name:  # or a second name
                 continue
             if inspect.isclass(value):
                 functions = {
