@@ -131,13 +131,14 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"calls", "60"},
         {"kills", "0"},
         {"suspends", "0"}}},
-      // A rank is suspended longer than a call may wait, but not so long that it counts as silent.
+      // A rank is suspended longer than calls may wait, but not so long that it counts as silent.
       {"deadlines",
        {{"mode", "async"},
         {"ranks", "4"},
         {"nodes", "2"},
         {"on_loss", "fail"},
-        {"timeout_ms", "5000"},
+        {"timeout_ms", "8000"},
+        {"limits", "4"},
         {"peer_timeout_ms", "30000"},
         {"kills", "0"},
         {"suspends", "1"},
