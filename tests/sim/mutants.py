@@ -39,6 +39,12 @@ KINDS = (
     ("focus=locks",),
     ("focus=late",),
     ("focus=stripes",),
+    ("focus=held",),
+    ("focus=chunks",),
+    ("focus=aggregates",),
+    ("focus=together",),
+    ("focus=deadlines",),
+    ("focus=silent",),
 )
 #: The first seeds of each kind see most breaks, so they run before the others.
 FIRST_SEEDS = 8

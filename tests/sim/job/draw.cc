@@ -120,6 +120,9 @@ class Drawer {
   }
 
   Step DrawCollective() {
+    const std::string wished = WishText("collective", "");
+    if (wished == "aggregate") return Make(Step::kAll, "aggregate", {{"count", Between(1, 8)}});
+    if (wished == "get_together") return Make(Step::kAll, wished.c_str(), {{"table", DrawTable()}});
     switch (Below(12)) {
       case 0:
       case 1:
@@ -189,7 +192,7 @@ class Drawer {
     const int64_t calls = Wish("calls", OneOf({10, 30, 60, 120}));
     const bool has_limits = Wish("limits", 1) != 0;
     for (int64_t i = 0; i < calls; ++i) {
-      if (OneIn(9)) {
+      if (OneIn(Wish("steps_per_collective", 9))) {
         plan_.steps.push_back(DrawCollective());
         continue;
       }
@@ -207,11 +210,13 @@ class Drawer {
     if (Wish("disagree", OneIn(30) ? 1 : 0) != 0 && plan_.ranks > 1) DrawDisagreement();
   }
 
-  // One rank makes another collective call than the rest, or leaves.
+  // One rank makes another collective call than the rest, or leaves, or adds to a round alone.
   void DrawDisagreement() {
     const int rank = static_cast<int>(Below(plan_.ranks));
     Step step = DrawCollective();
     step.rank = rank;
+    // This choice takes no random number, either.
+    if (plan_.mode == "sync" && plan_.seed % 3 == 0) step = Make(rank, "add", {{"value", 7}});
     // In sync mode, it reads the last round and meets nobody.
     if (plan_.mode == "sync" && step.call == "get_together") step = Make(rank, "barrier");
     if (OneIn(4)) step = Make(rank, "leave");
@@ -263,12 +268,19 @@ Plan Draw(uint64_t seed, const Wishes& wishes) { return Drawer(seed, wishes).Dra
 
 const std::vector<std::string>& NamesOfWishes() {
   static const std::vector<std::string> names = {
-      "ranks",       "nodes",    "per_node", "mode",       "staleness",       "on_loss",
-      "timeout_ms",  "calls",    "tables",   "kind",       "dtype",           "updater",
-      "rows",        "columns",  "mean_run", "writes",     "reorders",        "latency_us",
-      "kills",       "suspends", "long",     "suspend_ms", "point_ns",        "late",
-      "after_error", "servers",  "disagree", "limits",     "peer_timeout_ms", "opening",
-      "refused",     "large",    "focus",    "signals",    "sleeps",          "sleep_us"};
+      "ranks",       "nodes",           "per_node",
+      "mode",        "staleness",       "on_loss",
+      "timeout_ms",  "calls",           "tables",
+      "kind",        "dtype",           "updater",
+      "rows",        "columns",         "mean_run",
+      "writes",      "reorders",        "latency_us",
+      "kills",       "suspends",        "long",
+      "suspend_ms",  "point_ns",        "late",
+      "after_error", "servers",         "disagree",
+      "limits",      "peer_timeout_ms", "opening",
+      "refused",     "large",           "focus",
+      "signals",     "collective",      "steps_per_collective",
+      "sleeps",      "sleep_us"};
   return names;
 }
 

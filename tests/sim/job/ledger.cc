@@ -67,6 +67,7 @@ size_t Ledger::Began(int rank, int step, const std::string& what, int64_t limit_
     Collective& collective = collectives_[call.collective];
     collective.entered.insert(rank);
     collective.what[rank] = what;
+    for (const Rounds& rounds : rounds_) collective.adds[rank].push_back(At(rounds.made, rank));
   }
   calls_.push_back(std::move(call));
   return calls_.size() - 1;
@@ -115,26 +116,25 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
                      " of a rank that was excluded meanwhile does not say so"));
   }
   int64_t waited = call.end - call.start;
-  int64_t allowed = call.limit_ns + kSlack;
+  const int64_t allowed = call.limit_ns + kSlack;
   const auto suspended = suspended_.find(call.rank);
   if (suspended != suspended_.end()) {
     const auto [from, until] = suspended->second;
     waited -= std::max<int64_t>(0, std::min(until, call.end) - std::max(from, call.start));
   }
-  // An answer that arrives in the caller's memory is awaited until its sender counts as lost.
-  if (plan_.HasFaults()) allowed += plan_.peer_timeout_ms * 1000000;
   if (waited > allowed) {
     Violation(StrCat("no wait beyond its deadline: ", who, " took ", waited / 1000000,
                      " ms, allowed ", allowed / 1000000));
   }
   for (const auto& [silent, times] : suspended_) {
     const int64_t beside = std::min(times.second, call.end) - std::max(times.first, call.start);
-    // After its deadline, a call may wait as long again for an answer that arrives in its memory.
+    // Calls in which ranks meet end with the session. Others may wait for the end of a node that
+    // ends only then.
+    const bool is_meeting = call.what.find("barrier") != std::string::npos ||
+                            call.what.find("aggregate") != std::string::npos;
+    const int64_t most = (is_meeting ? 1 : 2) * plan_.peer_timeout_ms * 1000000 + kSlack;
     // An opening waits as long for a rank that has not come as for one that starts late.
-    if (suspended != suspended_.end() || call.what == "open" ||
-        beside <= 2 * plan_.peer_timeout_ms * 1000000 + kSlack) {
-      continue;
-    }
+    if (suspended != suspended_.end() || call.what == "open" || beside <= most) continue;
     Violation(StrCat("a loss is known soon: ", who, " went on for ", beside / 1000000,
                      " ms while rank ", silent, " was silent"));
   }
@@ -394,6 +394,15 @@ bool Ledger::MayBeSilent(int rank) const {
 
 void Ledger::LeftBarrier(int rank, int collective) {
   const Quiet no_points;
+  const auto& adds = collectives_[collective].adds;
+  if (plan_.mode == "sync" && !plan_.HasFaults() && failed_.empty() && finished_.empty()) {
+    for (const auto& [other, theirs] : adds) {
+      if (theirs == adds.at(rank) || !plan_.IsWorker(rank) || !plan_.IsWorker(other)) continue;
+      Violation(StrCat("a disagreement is a mismatch: rank ", rank, " leaves collective ",
+                       collective, ", to which rank ", other, " came with other rounds"));
+      break;
+    }
+  }
   if (plan_.Disagrees() || CountsDiffer()) return;
   for (int other = 0; other < plan_.ranks; ++other) {
     if (collectives_[collective].entered.count(other) != 0 || MayBeMissing(other)) continue;
@@ -414,6 +423,8 @@ void Ledger::FoundExcluded(int rank, int other) {
   Violation(StrCat("only silent ranks are excluded: the node of rank ", rank, " has excluded rank ",
                    other, ", which was neither suspended nor killed"));
 }
+
+void Ledger::FoundAborted(int /*rank*/) { aborted_ = std::min(aborted_, Now()); }
 
 void Ledger::Leaving(int rank) {
   const Quiet no_points;

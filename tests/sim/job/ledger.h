@@ -88,6 +88,8 @@ class Ledger {
   void FoundExcluded(int rank, int other);
   // Notes, after each call, that the rank's node counts another as excluded by rank `by`.
   void SeesExcluded(int rank, int other, int by);
+  // Notes that the rank knows that the session has been aborted.
+  void FoundAborted(int rank);
   // Notes that the rank is about to leave, which others may see before RankOver.
   void Leaving(int rank);
   // Notes that the rank joins no further rounds.
@@ -109,6 +111,7 @@ class Ledger {
     std::map<int, multiverso::Code> codes;
     std::map<int, std::string> what;
     std::map<int, double> sums;
+    std::map<int, std::vector<int64_t>> adds;   // by rank and table: the adds before the call
     std::pair<int, std::string> bytes{-1, ""};  // of a collective get, and who got them first
   };
   struct End {
@@ -144,6 +147,8 @@ class Ledger {
   bool MayBeSilent(int rank) const;
   // Returns whether the table has an add of the row that may be made partly or later.
   bool IsInDoubt(int table, int64_t row) const;
+  // Returns whether a rank is suspended for longer than a call may wait.
+  bool MayTimeOut() const;
   // Returns whether the rank has begun to open the session and does not know the result.
   bool IsOpening(int rank) const;
   void CheckCall(const CallRecord& call, const multiverso::Status& status);
@@ -154,6 +159,7 @@ class Ledger {
                    const std::vector<double>& values);
   void CheckCollectives();
   void CheckSums();
+  void CheckAbort();
   void CheckEnd(int rank);
   bool NamesSuspended(const std::string& text) const;
   // ---- Exclusions (ledger_of_exclusions.cc).
@@ -183,6 +189,7 @@ class Ledger {
   std::vector<End> ends_;
   std::set<int> finished_, leaving_;
   std::set<int> failed_;                                  // ranks with a failed add
+  int64_t aborted_ = INT64_MAX;                           // when a rank knew of an abort first
   std::map<int, int64_t> died_;                           // when
   std::map<int, std::pair<int64_t, int64_t>> suspended_;  // when, until
   std::map<int, uint64_t> points_at_suspension_;

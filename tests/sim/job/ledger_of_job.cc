@@ -62,7 +62,21 @@ void Ledger::CheckJob(const std::string& hang) {
   // Where calls differ, the last barrier of one rank may be met by another barrier of the others,
   // so that their last adds come after its last get.
   if (plan_.mode != "sync" && !plan_.Disagrees()) CheckSums();
+  CheckAbort();
   for (int rank = 0; rank < plan_.ranks; ++rank) CheckEnd(rank);
+}
+
+void Ledger::CheckAbort() {
+  for (const CallRecord& call : calls_) {
+    // A rank that is killed or suspended while it tells the others tells only some of them, who
+    // then hear of its loss.
+    const int64_t allowed = kSlack + (plan_.HasFaults() ? plan_.peer_timeout_ms * 1000000 : 0);
+    if (call.end < 0 || MayBeSilent(call.rank)) continue;
+    if (call.end - std::max(call.start, aborted_) <= allowed || call.end < aborted_) continue;
+    Violation(StrCat("an abort is known soon: rank ", call.rank, ", ", call.what, " ended at ",
+                     TimeText(call.end), ", a rank knew of an abort at ", TimeText(aborted_)));
+    break;
+  }
 }
 
 void Ledger::CheckCollectives() {
@@ -77,6 +91,12 @@ void Ledger::CheckCollectives() {
         Violation(StrCat(what, ": rank ", rank, " has the sum ", NumberText(sum), ", rank ",
                          collective.sums.begin()->first, " ",
                          NumberText(collective.sums.begin()->second)));
+      }
+      for (int other = 0; other < plan_.ranks; ++other) {
+        const bool is_in = (static_cast<int64_t>(sum) >> other & 1) != 0;
+        if (!is_in || collective.entered.count(other) != 0) continue;
+        Violation(StrCat(what, ": the sum ", NumberText(sum), " of rank ", rank, " has rank ",
+                         other, ", which did not come"));
       }
       if ((static_cast<int64_t>(sum) >> rank & 1) == 0) {
         Violation(StrCat(what, ": rank ", rank, " is not in its sum ", NumberText(sum)));
@@ -124,6 +144,12 @@ void Ledger::CheckSums() {
   }
 }
 
+bool Ledger::MayTimeOut() const {
+  return std::any_of(suspended_.begin(), suspended_.end(), [&](const auto& suspended) {
+    return suspended.second.second - suspended.second.first >= plan_.timeout_ms * 1000000;
+  });
+}
+
 bool Ledger::NamesSuspended(const std::string& text) const {
   return std::any_of(suspended_.begin(), suspended_.end(), [&](const auto& suspended) {
     return text.find("rank " + std::to_string(suspended.first)) != std::string::npos;
@@ -167,7 +193,8 @@ void Ledger::CheckEnd(int rank) {
     Violation("a loss is PeerLostError: " + what);
   } else if (end.code == Code::kAborted) {
     // A rank that did not wait when another one ended the session is told by its next call.
-    if (!NamesSuspended(end.text)) Violation("a silent rank is named: " + what);
+    const bool is_timeout = MayTimeOut() && end.text.find(" waited ") != std::string::npos;
+    if (!NamesSuspended(end.text) && !is_timeout) Violation("a silent rank is named: " + what);
   } else if (end.code != Code::kPeerLost && end.code != Code::kTimeout &&
              end.code != Code::kState) {
     Violation("a silent rank is a timeout: " + what);

@@ -54,11 +54,12 @@ bool RankProgram::IsExcluded() const {
 }
 
 bool RankProgram::Make(const std::string& what, Kind kind, const Body& body,
-                       const std::function<void(int collective)>& when_ok) {
+                       const std::function<void(int collective)>& when_ok, int64_t limit_ms) {
   const bool is_collective = kind == Kind::kCollective;
   for (int attempt = 0;; ++attempt) {
-    const size_t record = job_.ledger->Began(rank_, step_, what, plan_.timeout_ms * 1000000,
-                                             IsExcluded(), is_collective);
+    const int64_t limit = (limit_ms > 0 ? limit_ms : plan_.timeout_ms) * 1000000;
+    const size_t record =
+        job_.ledger->Began(rank_, step_, what, limit, IsExcluded(), is_collective);
     const int collective = job_.ledger->calls()[record].collective;
     const Status status =
         body(session_ == nullptr ? WaitLimit{} : WaitLimit::Until(session_->NextDeadline()));
@@ -132,6 +133,7 @@ bool RankProgram::CreateTables() {
 bool RankProgram::RunStep(size_t number) {
   const Step& step = plan_.steps[number];
   step_ = static_cast<int>(number);
+  ReuseDeltas();
   if (step.IsFault()) {
     if (!step.IsOfOpening()) PlanFault(step);
     return true;
@@ -160,6 +162,7 @@ void RankProgram::PlanFault(const Step& step) {
 
 void RankProgram::LookForExclusions() {
   if (session_ == nullptr) return;
+  if (session_->context()->state()->IsAborted()) job_.ledger->FoundAborted(rank_);
   for (int other = 0; other < plan_.ranks; ++other) {
     if (session_->context()->peers()->IsExcludedForSilence(other)) {
       job_.ledger->FoundExcluded(rank_, other);

@@ -49,8 +49,9 @@ class RankProgram {
 
   // Makes a call, and records it. A collective call of a session that continues is repeated if a
   // rank was lost. Returns whether the rank goes on; otherwise its part is over.
+  // The call may wait for `limit_ms`, or as long as the session says if that is 0.
   bool Make(const std::string& what, Kind kind, const Body& body,
-            const std::function<void(int collective)>& when_ok = {});
+            const std::function<void(int collective)>& when_ok = {}, int64_t limit_ms = 0);
   // How a call on a table ended: kCut is the end of a limit that the step has asked for.
   enum class Outcome { kDone, kCut, kFailed };
   // Makes a call on a table, whose `limit_ms` may be shorter than the session's timeout. The end of
@@ -64,6 +65,8 @@ class RankProgram {
   // Returns the row ids or keys of a request for the rows of the step; none for a whole table.
   std::vector<int64_t> IdsOf(const Step& step, const TablePlan& table) const;
   char* Keep(std::vector<char> bytes);
+  // Writes over the deltas of calls that ended a while ago before their values were sent.
+  void ReuseDeltas();
 
   bool Open();
   bool CreateTables();
@@ -104,6 +107,13 @@ class RankProgram {
   const int rank_;
   std::unique_ptr<multiverso::Session> session_;
   std::vector<multiverso::Table*> tables_;
+  // A delta that the program may write over from then on.
+  struct FreeDelta {
+    char* begin;
+    size_t bytes;
+    int64_t from;
+  };
+  std::vector<FreeDelta> free_deltas_;
   int step_ = -1;         // that runs now
   bool was_cut_ = false;  // whether the last call on a table ended at its short limit
   bool has_finished_ = false;

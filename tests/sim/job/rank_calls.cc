@@ -1,7 +1,9 @@
 // The calls of a simulated rank.
 #include <cmath>
+#include <cstring>
 
 #include "base/text.h"
+#include "engine/scheduler.h"
 #include "job/options.h"
 #include "job/rank.h"
 #include "job/values.h"
@@ -18,31 +20,53 @@ using multiverso::Status;
 using multiverso::StrCat;
 using multiverso::WaitLimit;
 
+namespace {
+
+// When a rank writes over the delta of a call that ended before its values were sent: messages that
+// say so, which may be behind others, have arrived.
+constexpr int64_t kDeltaReuse = 200000000;
+// An aggregate shows by a byte of its sum whose arrays are in it, and by the byte's value of which
+// call they are.
+constexpr int kBitsPerRank = 8;
+constexpr int kCallsApart = 200;
+
+}  // namespace
+
 bool RankProgram::MakeOnTable(const Step& step, int table, Request request, int64_t count,
                               const std::function<void()>& when_ok, Outcome* outcome) {
   const int64_t limit_ms = step.Get("limit_ms");
   multiverso::Table* const called = tables_[static_cast<size_t>(table)];
-  return Make(step.Text(), Kind::kAlone, [&](WaitLimit limit) -> Status {
-    if (limit_ms > 0) limit = WaitLimit::For(std::chrono::milliseconds(limit_ms));
-    MV_RETURN_IF_NOT_OK(called->Check(request, count));
-    multiverso::Result<std::shared_ptr<const multiverso::ArrangedAdd>> rows(nullptr);
-    if (called->MustArrange(request)) rows = called->Arrange(&request);
-    MV_RETURN_IF_NOT_OK(rows.status());
-    Progress progress;
-    Status status = Status::Pending();
-    // A call that need not wait ends in a slice that has ended before it, as in the C API.
-    if (called->RunsHere(request.kind)) {
-      status = called->Run(request, &progress,
-                           WaitLimit{multiverso::Instant::max(), multiverso::Instant::min()});
-    }
-    if (status.pending()) status = called->Run(request, &progress, limit);
-    if (status.ok() && when_ok) when_ok();
-    *outcome = status.ok() ? Outcome::kDone : Outcome::kFailed;
-    // The end of a short limit is what the step wanted.
-    was_cut_ = limit_ms > 0 && status.code() == Code::kTimeout;
-    if (was_cut_) *outcome = Outcome::kCut;
-    return was_cut_ ? Status::Ok() : status;
-  });
+  return Make(
+      step.Text(), Kind::kAlone,
+      [&](WaitLimit limit) -> Status {
+        if (limit_ms > 0) limit = WaitLimit::For(std::chrono::milliseconds(limit_ms));
+        MV_RETURN_IF_NOT_OK(called->Check(request, count));
+        multiverso::Result<std::shared_ptr<const multiverso::ArrangedAdd>> rows(nullptr);
+        if (called->MustArrange(request)) rows = called->Arrange(&request);
+        MV_RETURN_IF_NOT_OK(rows.status());
+        Progress progress;
+        Status status = Status::Pending();
+        // A call that need not wait ends in a slice that has ended before it, as in the C API.
+        if (called->RunsHere(request.kind)) {
+          status = called->Run(request, &progress,
+                               WaitLimit{multiverso::Instant::max(), multiverso::Instant::min()});
+        }
+        if (status.pending()) status = called->Run(request, &progress, limit);
+        if (status.ok() && when_ok) when_ok();
+        *outcome = status.ok() ? Outcome::kDone : Outcome::kFailed;
+        // The end of a short limit is what the step wanted.
+        was_cut_ = limit_ms > 0 && status.code() == Code::kTimeout;
+        if (was_cut_) *outcome = Outcome::kCut;
+        return was_cut_ ? Status::Ok() : status;
+      },
+      {}, limit_ms);
+}
+
+void RankProgram::ReuseDeltas() {
+  const Quiet no_points;
+  for (const FreeDelta& delta : free_deltas_) {
+    if (delta.from <= Now()) std::memset(delta.begin, 0x5a, delta.bytes);
+  }
 }
 
 char* RankProgram::Keep(std::vector<char> bytes) {
@@ -85,7 +109,7 @@ bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
   const int64_t num_rows = rows.empty() ? table.rows : static_cast<int64_t>(rows.size());
   const int64_t count = num_rows * table.columns;
   const int64_t value = step.Get("value", 1) + 37 * rank_;
-  const char* const delta = is_add ? Keep(DeltaOf(table, rows, value)) : nullptr;
+  char* const delta = is_add ? Keep(DeltaOf(table, rows, value)) : nullptr;
   char* const out =
       is_get ? Keep(std::vector<char>(static_cast<size_t>(count * BytesOf(table)))) : nullptr;
   size_t add = 0;
@@ -107,7 +131,14 @@ bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
         }
       },
       &outcome);
-  if (is_add) job_.ledger->AddEnded(add, outcome == Outcome::kDone);
+  if (!is_add) return goes_on;
+  job_.ledger->AddEnded(add, outcome == Outcome::kDone);
+  // The message to a server that the call has ended arrives before that. A server that counts as
+  // lost gets no message, and nobody can read its rows any more.
+  const auto bytes = static_cast<size_t>(count * BytesOf(table));
+  if (outcome == Outcome::kCut) {
+    free_deltas_.push_back({delta, bytes, Now() + kDeltaReuse});
+  }
   return goes_on;
 }
 
@@ -142,12 +173,12 @@ bool RankProgram::GetTogether(const Step& step) {
 bool RankProgram::Aggregate(const Step& step) {
   const auto count = static_cast<size_t>(step.Get("count", 1));
   double* array = nullptr;
+  const int mine = 1 + step_ % kCallsApart;
   return Make(
       step.Text(), Kind::kCollective,
       [&](const WaitLimit&) {
-        // A bit for each rank shows whose arrays are in a sum.
         array = reinterpret_cast<double*>(Keep(std::vector<char>(count * sizeof(double))));
-        for (size_t i = 0; i < count; ++i) array[i] = std::ldexp(1.0, rank_);
+        for (size_t i = 0; i < count; ++i) array[i] = std::ldexp(mine, kBitsPerRank * rank_);
         return session_->Aggregate({multiverso::ReduceOp::kSum, multiverso::DType::kFloat64, array,
                                     static_cast<int64_t>(count)});
       },
@@ -158,7 +189,19 @@ bool RankProgram::Aggregate(const Step& step) {
                                         ": elements of an aggregate have sums of other ranks"));
           break;
         }
-        job_.ledger->Aggregated(rank_, collective, array[0]);
+        if (count == 0) return;
+        double ranks = 0;
+        const auto sum = static_cast<int64_t>(array[0]);
+        for (int rank = 0; rank < plan_.ranks; ++rank) {
+          const int64_t theirs = sum >> (kBitsPerRank * rank) & ((1 << kBitsPerRank) - 1);
+          if (theirs == 0) continue;
+          ranks += std::ldexp(1.0, rank);
+          if (theirs == mine || plan_.Disagrees()) continue;
+          job_.ledger->Violation(StrCat("one outcome: rank ", rank_, ", collective ", collective,
+                                        ": the sum has an array of rank ", rank,
+                                        " from another call"));
+        }
+        job_.ledger->Aggregated(rank_, collective, ranks);
       });
 }
 
