@@ -12,6 +12,7 @@ import unittest
 from unittest import mock
 
 import numpy as np
+import pytest
 from sessions import SessionCleanupTestCase
 
 import multiverso as mv
@@ -217,6 +218,8 @@ class TestNotice(SessionCleanupTestCase):
             with mv.session():
                 self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
 
+    # The thread ends by a SystemExit, of which Python prints nothing.
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
     def test_a_thread_that_leaves_ends_the_main_thread_too(self):
         mv.init(on_term="leave", checkpoints=self.folder)
         mv.ArrayTable(1, name="w")
