@@ -244,9 +244,14 @@ Status Session::Aggregate(const Aggregation::Array& array, Interrupt* interrupt)
   // Ranks that joined later must use the same area as the others.
   if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
   if (members_.spans_nodes()) {
-    return SpanningAggregation(context_.get(), &aggregation_, array).Run(limit);
+    return Completed(SpanningAggregation(context_.get(), &aggregation_, array).Run(limit));
   }
-  return call.Noted(LocalAggregation(context_.get(), &aggregation_, array).Run(limit));
+  return Completed(call.Noted(LocalAggregation(context_.get(), &aggregation_, array).Run(limit)));
+}
+
+Status Session::Completed(const Status& result) const {
+  if (!result.ok()) return result;
+  return context_->state()->CheckRunning(/*was_waiting=*/true);
 }
 
 Status Session::Move(const Transfer::Call& call, Interrupt* interrupt) {
@@ -255,7 +260,8 @@ Status Session::Move(const Transfer::Call& call, Interrupt* interrupt) {
     return Status(Code::kState, StrCat(name, ": expected a worker, this rank is a server"));
   }
   MV_RETURN_IF_NOT_OK(CheckSupported(members_.features().With(Feature::kMove)).In(name));
-  return Transfer(context_.get(), &aggregation_, call).Run(LimitOf(NextDeadline(), interrupt));
+  const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
+  return Completed(Transfer(context_.get(), &aggregation_, call).Run(limit));
 }
 
 void Session::Finish() {

@@ -106,6 +106,9 @@ class Session {
   void ReleaseTable(Table* table);
 
  private:
+  // Returns the result of a call that read what other workers had written to memory of the session.
+  // They may have begun to overwrite it if the session has ended, or has excluded this rank.
+  Status Completed(const Status& result) const;
   // Tells each table that this rank next enters a collective call of all ranks, a sync point. The
   // returned check compares all workers' calls when all ranks have entered the call.
   SyncPointCheck ReachSyncPoint(CollectiveKind call);

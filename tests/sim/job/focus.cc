@@ -194,7 +194,9 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
   constexpr uint64_t kOneIn = 5;
   const auto named = wishes.find("focus");
   if (named == wishes.end()) {
-    return seed % kOneIn == 0 ? &kFocuses[seed / kOneIn % std::size(kFocuses)] : nullptr;
+    // A choice that the caller fixes may not go with those of a focus.
+    return wishes.empty() && seed % kOneIn == 0 ? &kFocuses[seed / kOneIn % std::size(kFocuses)]
+                                                : nullptr;
   }
   for (const Focus& focus : kFocuses) {
     if (named->second == focus.name) return &focus;
