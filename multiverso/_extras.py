@@ -105,5 +105,5 @@ def has_module(name: str) -> bool:
     """Return whether a module can be found, which imports the packages that contain it."""
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # A package is missing, or is none, or the name is empty.
+    except (ImportError, ValueError):  # A package in the name is missing, or the name is empty.
         return False

@@ -157,7 +157,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _script(options: argparse.Namespace) -> list[str]:
-    """Return the arguments with which Python runs the script, or none if there is none."""
+    """Return the arguments with which Python runs the script, or [] if it is missing."""
     if options.module:
         sys.path[0] = str(Path.cwd())  # as the ranks have it
         # To look into the package, this process would have to import it.

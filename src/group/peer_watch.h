@@ -42,7 +42,7 @@ class PeerWatch {
   // Returns a lost rank without which this node hears nothing of the ranks of other nodes: one of
   // its service ranks, if all are lost. Otherwise returns -1.
   int LossThatSilences() const;
-  // The same, or -1 if all of `ranks` are of this node.
+  // Does what the function above does, and returns -1 if all of `ranks` are on this node.
   int LossThatSilences(const std::vector<int>& ranks) const;
   // Returns PeerLost, and tells other ranks of the losses that this rank knows. The text is the end
   // of each of `ranks`, `where`, and the known facts about the last of them.
