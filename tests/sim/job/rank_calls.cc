@@ -133,10 +133,10 @@ bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
       &outcome);
   if (!is_add) return goes_on;
   job_.ledger->AddEnded(add, outcome == Outcome::kDone);
-  // The message to a server that the call has ended arrives before that. A server that counts as
-  // lost gets no message, and nobody can read its rows any more.
+  // The message to a server that the call has ended, or that the server counts as lost, arrives
+  // before that.
   const auto bytes = static_cast<size_t>(count * BytesOf(table));
-  if (outcome == Outcome::kCut) {
+  if (outcome != Outcome::kDone) {
     free_deltas_.push_back({delta, bytes, Now() + kDeltaReuse});
   }
   return goes_on;
