@@ -225,6 +225,7 @@ void Ledger::Saw(int rank, int table, const std::vector<int64_t>& rows,
   const Quiet no_points;
   if (plan_.mode == "sync") {
     CheckRounds(rank, table, rows, values);
+    CheckUnchangedRounds(rank, table);
     return;
   }
   const TablePlan& plan = At(plan_.tables, table);

@@ -171,6 +171,7 @@ class Ledger {
   void CheckExclusion(const CallRecord& call, const multiverso::Status& status);
   void CheckUnchanged(int rank, int table, const std::vector<int64_t>& rows,
                       const std::vector<double>& values);
+  void CheckUnchangedRounds(int rank, int table);
   // Returns whether the rank has made so many steps since it resumed that it must have noticed its
   // exclusion in the call that now ends.
   bool HasHadTime(int rank) const;
