@@ -79,9 +79,6 @@ Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
   SyncPointCheck sync_point = ReachSyncPoint(call);
   Group* const world = context_->world();
   world->BeginAllgather(call, &sync_point.mine(), sizeof(SyncPointArrival));
-  const bool is_close = call == CollectiveKind::kClose;
-  if (is_close && context_->control_channel() != nullptr)
-    context_->control_channel()->AnnounceClose();
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   return sync_point.Check(*world, 0, limit);
 }
