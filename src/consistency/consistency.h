@@ -19,7 +19,7 @@ class RoundService;
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees the
 // call. In sync mode all workers must have made the same calls on the table before the sync point.
 struct SyncPoint {
-  uint64_t number = 0;    // counted in the session, from 1
+  uint64_t number = 0;    // the same on all ranks (Group::calls)
   const char* call = "";  // the name of the call, for messages
   bool is_last = false;   // no round follows the sync point
 };
@@ -82,6 +82,9 @@ class Consistency {
   virtual Status CompareAt(const SyncPoint& /*point*/) { return Status::Ok(); }
   // Announces that this worker has released the table.
   virtual void Depart() {}
+  // Aborts the session with a mismatch, and returns it, if a worker will not make its adds of the
+  // first `rounds` rounds, for whose values this worker waits, because it waits in another call.
+  virtual Status CheckAdds(uint64_t /*rounds*/) { return Status::Ok(); }
   // Returns whether at least `rounds` rounds have been applied to the parameters.
   virtual bool HasApplied(uint64_t /*rounds*/) const { return true; }
   // Returns whether a change by a round after the first `rounds` rounds has begun.

@@ -41,6 +41,7 @@ class Rounds final : public Consistency {
   void ReachSyncPoint(const SyncPoint& point) override;
   CallDigest CallsBefore(const SyncPoint& point) const override;
   Status CompareAt(const SyncPoint& point) override { return clocks_->CompareAt(point); }
+  Status CheckAdds(uint64_t rounds) override { return clocks_->CheckAdds(rounds, "get"); }
   void Depart() override;
   bool HasApplied(uint64_t rounds) const override { return sum_->HasApplied(rounds); }
   bool HasBegun(uint64_t rounds) const override { return sum_->HasBegun(rounds); }

@@ -146,9 +146,10 @@ class WorkerClocks {
   // add that the others do not make would be lost.
   void ReachSyncPoint(const SyncPoint& sync_point);
   // Announces the sync point and compares nothing, because the numbers of calls may differ.
-  void ArriveAt(uint64_t sync_point) {
-    slots_[me_].sync_point.store(sync_point, std::memory_order_release);
-  }
+  void ArriveAt(uint64_t sync_point) { slots_[me_].sync_point.store(sync_point); }
+  // Aborts the session with a mismatch, and returns it, if a worker waits in a collective call that
+  // has not made its adds of the first `rounds` rounds, for which this worker waits in `call`.
+  Status CheckAdds(uint64_t rounds, const char* call);
   // Compares the ticks of all pairs of workers at the sync point, and returns the mismatch.
   // Returns pending while some worker, as far as this node knows, has not reached the sync point.
   Status CompareAt(const SyncPoint& sync_point);

@@ -88,6 +88,9 @@ class Group {
   Status CheckTookPart(const std::vector<int>& ranks, const std::string& consequence) const;
   // Returns the number of the last collective, which is the same on all participants.
   uint64_t sequence() const { return sequence_; }
+  // Returns how many collectives this rank has begun, without those that ask whether all leave, and
+  // those that Wait has begun again: as many as every member that has made as many calls.
+  uint64_t calls() const { return calls_; }
   // Returns the payload of a participant in the last collective. The caller reads it before this
   // rank begins its next collective, since the participant may then overwrite the slot.
   const ExchangeSlot& payload(int rank) const;
@@ -143,6 +146,7 @@ class Group {
   std::unique_ptr<LeaderExchange> exchange_;  // null if all members are on this node
   NodeControl::GroupState* group_state_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
+  uint64_t calls_ = 0;
   Status next_failure_;
   PeerWatch watch_;
   bool was_refused_ = false;  // the session was aborted, or this rank excluded, before it began

@@ -136,7 +136,9 @@ void SessionState::Leave(const std::string& reason) {
 
 void SessionState::Close() {
   if (members_->is_elastic()) memory_->control()->some_lost.store(1);
-  memory_->own_slot().state.store(RankSlot::kClosed, std::memory_order_release);
+  // Of two ranks of a node that close at the same time, at least one sees that both have.
+  memory_->own_slot().state.store(RankSlot::kClosed, std::memory_order_seq_cst);
+  if (channel_ != nullptr) channel_->AnnounceClose();
   AnnounceClose();
 }
 
