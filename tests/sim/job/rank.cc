@@ -211,15 +211,14 @@ bool RankProgram::SeeTheEnd() {
     last.call = "get";
     last.numbers["table"] = static_cast<int64_t>(i);
     const std::vector<int64_t> before = job_.ledger->Acknowledged(static_cast<int>(i));
-    Outcome outcome = Outcome::kFailed;
     const bool goes_on = MakeOnTable(
         last, static_cast<int>(i), RequestOf(table, false, ids, nullptr, out), table.count(),
-        [&] {
+        [&](Outcome outcome) {
+          if (outcome != Outcome::kDone) return;
           const std::vector<double> values = ToSums(table, out, table.count());
           job_.ledger->Saw(rank_, static_cast<int>(i), {}, values, before);
           job_.ledger->SawAtEnd(rank_, static_cast<int>(i), values);
-        },
-        &outcome);
+        });
     if (!goes_on) return false;
   }
   return true;

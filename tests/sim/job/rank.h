@@ -56,9 +56,12 @@ class RankProgram {
   enum class Outcome { kDone, kCut, kFailed };
   // Makes a call on a table, whose `limit_ms` may be shorter than the session's timeout. The end of
   // such a limit is no failure. `count` is the number of elements of its delta or result.
-  bool MakeOnTable(const Step& step, int table, multiverso::Request request, int64_t count,
-                   const std::function<void()>& when_ok, Outcome* outcome);
+  // Calls `when_over` at the call's end.
+  bool MakeOnTable(const Step& step, int table, const multiverso::Request& request, int64_t count,
+                   const std::function<void(Outcome)>& when_over);
   bool CallOnTable(const Step& step, bool is_add, bool is_get);
+  // Returns how many adds of this rank to the table are in rounds of sync mode, else -1.
+  int64_t RoundsOf(int table) const;
   static multiverso::Request RequestOf(const TablePlan& table, bool is_add,
                                        const std::vector<int64_t>& ids, const char* delta,
                                        char* out);
