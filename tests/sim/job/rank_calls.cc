@@ -49,7 +49,7 @@ Status RunOnTable(multiverso::Table* table, Request request, int64_t count,
 }  // namespace
 
 bool RankProgram::MakeOnTable(const Step& step, int table, const Request& request, int64_t count,
-                              const std::function<void(Outcome)>& when_over) {
+                              const std::function<void(bool is_done)>& when_over) {
   const int64_t limit_ms = step.Get("limit_ms");
   multiverso::Table* const called = tables_[static_cast<size_t>(table)];
   return Make(
@@ -59,7 +59,7 @@ bool RankProgram::MakeOnTable(const Step& step, int table, const Request& reques
         const Status status = RunOnTable(called, request, count, limit);
         // The end of a short limit is what the step wanted.
         was_cut_ = limit_ms > 0 && status.code() == Code::kTimeout;
-        when_over(status.ok() ? Outcome::kDone : was_cut_ ? Outcome::kCut : Outcome::kFailed);
+        when_over(status.ok());
         return was_cut_ ? Status::Ok() : status;
       },
       {}, limit_ms);
@@ -132,8 +132,7 @@ bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
     }
   }
   const Request request = RequestOf(table, is_add, ids, delta, out);
-  return MakeOnTable(step, number, request, count, [&](Outcome outcome) {
-    const bool is_done = outcome == Outcome::kDone;
+  return MakeOnTable(step, number, request, count, [&](bool is_done) {
     if (is_get && is_done) {
       job_.ledger->Saw(rank_, number, rows, ToSums(table, out, count), before);
     }
