@@ -271,12 +271,11 @@ void ControlChannel::AnnounceClose() {
   if (!guard.owns_lock()) return;
   has_closed_ = true;
   const std::vector<int>& here = members_->node_ranks();
-  if (std::any_of(here.begin(), here.end(), [this](int rank) {
-        return rank != members_->rank() && memory_->slot(rank).state.load() == RankSlot::kAlive;
-      })) {
-    return;
-  }
-  SendHeartbeat(/*is_last=*/true);
+  const bool any_open = std::any_of(here.begin(), here.end(), [this](int rank) {
+    return rank != members_->rank() && memory_->slot(rank).state.load() == RankSlot::kAlive;
+  });
+  // After an abort, no rank waits for those that are still open.
+  if (!any_open || memory_->IsAborted()) SendHeartbeat(/*is_last=*/true);
 }
 
 void ControlChannel::SendHeartbeat(bool is_last) {

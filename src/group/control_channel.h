@@ -71,8 +71,8 @@ class ControlChannel {
   void SendToOtherNodes(const ControlMessage& message);
   // Reports that a rank of this node left or died. Does not wait.
   void SendExit(int rank, RankSlot::State state, const std::string& reason);
-  // Called when this rank has closed, and no rank waits for it any more. The last rank of the node
-  // to close tells the others that the node's silence means nothing from now on.
+  // Called when this rank has closed or left, and no rank waits for it any more. The last rank of
+  // the node tells the others that the node's silence means nothing from now on.
   void AnnounceClose();
 
   // Asks the other nodes which members on them have not begun that collective.
