@@ -31,6 +31,7 @@ SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState*
 }
 
 Status SpanningAggregation::Run(const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(context_->workers()->CheckCanBegin(CollectiveKind::kAggregate));
   if (!IsLeader()) Stage(0, ChunkCount(), scratch(context_->members().rank()));
   MV_RETURN_IF_NOT_OK(Meet(limit, IsSmall() ? this : nullptr));
   if (IsSmall()) {
