@@ -103,9 +103,11 @@ bool ShardService::Poll() {
 }
 
 void ShardService::ResumeWaiting() {
+  // A request that waited is earlier than those of its call that need not wait any more.
+  const auto first = jobs_.begin();
   for (auto job = waiting_.begin(); job != waiting_.end() && jobs_.size() < kMostJobs;) {
     const auto resumed = job++;
-    if (!resumed->WaitsForRound()) jobs_.splice(jobs_.end(), waiting_, resumed);
+    if (!resumed->WaitsForRound()) jobs_.splice(first, waiting_, resumed);
   }
 }
 

@@ -95,11 +95,12 @@ bool Ledger::IsOpening(int rank) const {
 }
 
 bool Ledger::HasHadTime(int rank) const {
-  // The last look of the library at its exclusion lies before the end of the call.
-  constexpr uint64_t kLastSteps = 100;
+  // The last look of the library at its exclusion lies before the end of the call, and after it each
+  // store may be a step, too.
+  const uint64_t last_steps = plan_.writes ? 1000 : 100;
   const auto suspended = points_at_suspension_.find(rank);
   return suspended != points_at_suspension_.end() &&
-         PointsOfProgram(rank) > suspended->second + kLastSteps;
+         PointsOfProgram(rank) > suspended->second + last_steps;
 }
 
 void Ledger::CheckCall(const CallRecord& call, const Status& status) {
