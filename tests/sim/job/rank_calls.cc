@@ -13,7 +13,6 @@
 namespace sim {
 
 using multiverso::Code;
-using multiverso::Progress;
 using multiverso::Request;
 using multiverso::RequestKind;
 using multiverso::Status;
@@ -44,14 +43,7 @@ bool RankProgram::MakeOnTable(const Step& step, int table, Request request, int6
         multiverso::Result<std::shared_ptr<const multiverso::ArrangedAdd>> rows(nullptr);
         if (called->MustArrange(request)) rows = called->Arrange(&request);
         MV_RETURN_IF_NOT_OK(rows.status());
-        Progress progress;
-        Status status = Status::Pending();
-        // A call that need not wait ends in a slice that has ended before it, as in the C API.
-        if (called->RunsHere(request.kind)) {
-          status = called->Run(request, &progress,
-                               WaitLimit{multiverso::Instant::max(), multiverso::Instant::min()});
-        }
-        if (status.pending()) status = called->Run(request, &progress, limit);
+        const Status status = called->Run(request, limit);
         if (status.ok() && when_ok) when_ok();
         *outcome = status.ok() ? Outcome::kDone : Outcome::kFailed;
         // The end of a short limit is what the step wanted.
@@ -160,8 +152,7 @@ bool RankProgram::GetTogether(const Step& step) {
       [&](const WaitLimit& limit) -> Status {
         before = job_.ledger->Acknowledged(number);
         MV_RETURN_IF_NOT_OK(called->Check(request, table.count()));
-        Progress progress;
-        if (called->EveryGetIsCollective()) return called->Run(request, &progress, limit);
+        if (called->EveryGetIsCollective()) return called->Run(request, limit);
         return multiverso::CollectiveGet(called, request, limit);
       },
       [&](int collective) {
