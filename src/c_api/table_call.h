@@ -48,7 +48,8 @@ Status RunRecorded(const TableEntry& entry, const char* name, FlightRecorder::En
   } else {
     record->EndAtOnce(status.code());
   }
-  return status.ok() ? status : status.In(table.Where(name));
+  if (!status.ok()) status = status.In(table.Where(name));
+  return status;
 }
 
 // Returns the kind of request that MV_TableRun and MV_TableStart call `operation`.
