@@ -35,15 +35,14 @@ inline Status AddAfterFinish() {
   return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
 }
 
-// One thread of a worker at a time makes the calls on a table. Like the shard's functions, a call
-// returns pending rather than wait past its time slice, and continues from its progress. What a
+// One thread of a worker at a time makes the calls on a table, and a call waits to its end. What a
 // function does by default is what async mode does.
 class Consistency {
  public:
   virtual ~Consistency() = default;
 
   // Runs a request when this worker may make the call, and counts the call.
-  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
+  virtual Status Run(const Request& request, const WaitLimit& limit) = 0;
   // For tables on several nodes: passes requests to `runner` from now on, and not to this node's
   // shard. In sync mode these are only gets of values that this node does not have, after
   // Request::rounds rounds; a server that has begun a later round answers with a state error. On
@@ -60,7 +59,7 @@ class Consistency {
   }
   // Waits as a get does, and sets *values to the parameters, which do not change before this
   // worker's next add.
-  virtual Status View(const void** values, Progress* /*progress*/, const WaitLimit& /*limit*/) {
+  virtual Status View(const void** values, const WaitLimit& /*limit*/) {
     *values = nullptr;
     return Status::Ok();
   }
@@ -106,8 +105,8 @@ class AsyncMode final : public Consistency {
  public:
   explicit AsyncMode(Shard* shard) : runner_(shard) {}
 
-  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override {
-    return runner_->Run(request, progress, limit);
+  Status Run(const Request& request, const WaitLimit& limit) override {
+    return runner_->Run(request, limit);
   }
   void PassTo(RequestRunner* runner, RoundService* /*service*/) override { runner_ = runner; }
 

@@ -216,8 +216,7 @@ class WorkerClocks {
   std::vector<int> also_needed_;
   Words* words_;
   Slot* slots_;
-  PeerWatch watch_;  // of the current wait, which a call that returns pending does not end
-  bool waiting_ = false;
+  PeerWatch watch_;  // of the current wait
   // Whether the session was aborted when the wait began.
   bool aborted_before_ = false;
   std::optional<Instant> abort_noticed_;
@@ -228,28 +227,18 @@ class WorkerClocks {
 
 template <class Done, class NeedOf>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of) {
-  if (SpinUntil(done, context_->memory()->spin_policy())) {
-    waiting_ = false;  // of an earlier call that returned pending
-    return Status::Ok();
-  }
-  if (!waiting_) {
-    waiting_ = true;
-    watch_.Begin();
-    aborted_before_ = context_->state()->IsAborted();
-    abort_noticed_.reset();
-    WakeLeader();
-  }
+  if (SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
+  watch_.Begin();
+  aborted_before_ = context_->state()->IsAborted();
+  abort_noticed_.reset();
+  WakeLeader();
   for (;;) {
     const Instant next_check = limit.NextCheck(Clock::now());
-    if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) break;
+    if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) return Status::Ok();
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.
-    if (!status.ok() && !status.pending() && done()) break;
-    if (!status.ok() && !status.pending()) waiting_ = false;
-    MV_RETURN_IF_NOT_OK(status);
+    if (!status.ok()) return done() ? Status::Ok() : status;
   }
-  waiting_ = false;
-  return Status::Ok();
 }
 
 }  // namespace multiverso

@@ -69,9 +69,7 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
-  if (interrupt != nullptr) {
-    interrupt->OnAbort([this](const Status& reason) { context_->state()->GiveUp(reason); });
-  }
+  if (interrupt != nullptr) interrupt->OnAbort(context_->state());
   return WaitLimit::Until(deadline, interrupt);
 }
 

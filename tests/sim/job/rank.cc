@@ -13,7 +13,6 @@
 namespace sim {
 
 using multiverso::Code;
-using multiverso::Progress;
 using multiverso::Request;
 using multiverso::RequestKind;
 using multiverso::Status;

@@ -13,7 +13,6 @@
 namespace sim {
 
 using multiverso::Code;
-using multiverso::Progress;
 using multiverso::Request;
 using multiverso::RequestKind;
 using multiverso::Status;
@@ -36,14 +35,7 @@ Status RunOnTable(multiverso::Table* table, Request request, int64_t count,
   multiverso::Result<std::shared_ptr<const multiverso::ArrangedAdd>> rows(nullptr);
   if (table->MustArrange(request)) rows = table->Arrange(&request);
   MV_RETURN_IF_NOT_OK(rows.status());
-  Progress progress;
-  Status status = Status::Pending();
-  // A call that need not wait ends in a slice that has ended before it, as in the C API.
-  if (table->RunsHere(request.kind)) {
-    status = table->Run(request, &progress,
-                        WaitLimit{multiverso::Instant::max(), multiverso::Instant::min()});
-  }
-  return status.pending() ? table->Run(request, &progress, limit) : status;
+  return table->Run(request, limit);
 }
 
 }  // namespace
@@ -163,8 +155,7 @@ bool RankProgram::GetTogether(const Step& step) {
       [&](const WaitLimit& limit) -> Status {
         before = job_.ledger->Acknowledged(number);
         MV_RETURN_IF_NOT_OK(called->Check(request, table.count()));
-        Progress progress;
-        if (called->EveryGetIsCollective()) return called->Run(request, &progress, limit);
+        if (called->EveryGetIsCollective()) return called->Run(request, limit);
         return multiverso::CollectiveGet(called, request, limit);
       },
       [&](int collective) {
