@@ -24,10 +24,7 @@ LEARN = dict.fromkeys(("h5py", "keras", "tqdm"), "learn")
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra.
-
-    It names the packages, because no index has this project.
-    """
+    """Return the command that installs the packages of an extra, as no index has this project."""
     import importlib.metadata  # Its import takes longer than that of this package.
 
     try:

@@ -242,16 +242,7 @@ class TruncatedNormal(RandomNormal):
 def set_initializer(
     raw: capi.MV_TableOptions, initializer: Initializer, dtype: np.dtype[Any]
 ) -> None:
-    """Store an initializer in the options of a table.
-
-    Raises
-    ------
-    TypeError
-        If a random initializer or a value that is no integer is for a table of integers.
-    ValueError
-        If `dtype` cannot hold the values.
-
-    """
+    """Store an initializer in the options of a table, whose dtype must hold its values."""
     values = initializer._values()
     if dtype.kind != "f":
         if len(values) > 1:

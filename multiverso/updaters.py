@@ -248,10 +248,7 @@ def _options_of(optimizer: Any, *names: str) -> dict[str, float]:
 
 
 def _class_of(optimizer: Any, package: str, known: dict[str, Any]) -> str:
-    """Return the name of the optimizer's class; raise TypeError if it is not one of `known`.
-
-    A subclass may make other steps, so it is unknown.
-    """
+    """Return the name of a known optimizer's class, since a subclass may make other steps."""
     kind = type(optimizer)
     is_of_package = kind.__module__ == package or kind.__module__.startswith(f"{package}.")
     if not is_of_package or kind.__name__ not in known:

@@ -82,11 +82,7 @@ class Cores(NamedTuple):
         return ranks * threads <= len(self.cpus) == self.number
 
     def bind(self, ranks: int, how: str) -> list[frozenset[int] | None]:
-        """Return the CPUs of each rank; None stands for those of this process.
-
-        The blocks of cores of the ranks have about the same size. With "numa" a rank may use the
-        whole NUMA nodes of its block.
-        """
+        """Return the CPUs of each rank, in equal blocks; None for those of this process."""
         if how == "none":
             return [None] * ranks
         bounds = [rank * len(self.cpus) // ranks for rank in range(ranks + 1)]

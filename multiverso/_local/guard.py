@@ -75,10 +75,7 @@ def grace() -> float:
 
 
 def reap(children: Collection[int]) -> None:
-    """Reap ended processes that this guard has inherited, but not its own `children`.
-
-    Others wait for the ends of the children.
-    """
+    """Reap ended processes that this guard has inherited, but not `children`, which others reap."""
     if _guard.launcher is None:
         return
     with contextlib.suppress(ChildProcessError):

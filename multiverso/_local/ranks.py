@@ -66,11 +66,7 @@ def _begin(share: Share) -> None:
 
 
 class Processes:
-    """The processes that a launcher has started for a job, and what they have reported.
-
-    With `tags`, each line that they print begins with the rank. `report` is called with sentences
-    about failures.
-    """
+    """The processes that a launcher has started for a job, and what they have reported."""
 
     def __init__(
         self, program: Sequence[str], *, tags: bool = False, report: Callable[[str], None]
@@ -177,10 +173,7 @@ def code_when_told(code: int, states: Iterable[RankState], *, is_told: bool) -> 
 def explain_mpi_job(
     reports: Reports, code: int, report: Callable[[str], None], *, is_told: bool
 ) -> int:
-    """Say why a job of mpirun has failed; return the code of the first cause, else that of mpirun.
-
-    Only a rank that has failed by itself, rather than by a signal, has reported its code.
-    """
+    """Say why a job of mpirun failed; return the code of the first cause, else that of mpirun."""
     states = reports.states().values()
     failures = [
         failure_of(state, state.failure.pid, state.failure.code)

@@ -26,10 +26,7 @@ ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
 def find_mpirun() -> str:
-    """Return the path of the mpirun of this environment, else of the first one on the path.
-
-    Raises LauncherError if there is none.
-    """
+    """Return the path of the mpirun of this environment, else of the first one on the path."""
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
     if found is None:
@@ -41,10 +38,7 @@ def find_mpirun() -> str:
 
 
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
-    """Return the vendor and the version that ``mpirun --version`` prints, None for an unknown one.
-
-    Raises OSError if mpirun cannot be started, and TimeoutExpired if it does not end.
-    """
+    """Return the vendor and the version that ``mpirun --version`` prints; None if unknown."""
     completed = subprocess.run(
         [mpirun, "--version"],
         capture_output=True,

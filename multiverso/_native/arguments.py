@@ -129,10 +129,7 @@ def several(values: Any, what: str, one: type[Any] | tuple[type[Any], ...] = (st
 def choice(
     value: Any, what: str, choices: Iterable[str], former: Mapping[str, str] | None = None
 ) -> str:
-    """Return one of `choices`; raise ValueError for another str, TypeError for anything else.
-
-    `former` contains former names, each with a clause that says what to write instead.
-    """
+    """Return one of `choices`; the message about one of `former` says what to write instead."""
     allowed = tuple(choices)
     if not isinstance(value, str) or value not in allowed:
         msg = f"{what}: expected one of {', '.join(map(repr, allowed))}, received {value!r}"
@@ -147,10 +144,7 @@ def choice(
 
 
 def suggestion(name: str, allowed: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
-    """Return "; did you mean 'X'?" if one of the allowed names is similar, else an empty text.
-
-    `aliases` contains names of other libraries, each with the allowed name.
-    """
+    """Return "; did you mean 'X'?" for a similar allowed name or that of an alias, else ""."""
     names = tuple(allowed)
     alias = (aliases or {}).get(name, "")
     import difflib  # It is here, because it would delay the start of every rank.
@@ -160,10 +154,7 @@ def suggestion(name: str, allowed: Iterable[str], aliases: Mapping[str, str] | N
 
 
 def suggests_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let the TypeError about an unknown keyword argument suggest the right name.
-
-    Python does so from 3.13 on.
-    """
+    """Let the TypeError about an unknown argument suggest a name, as Python does from 3.13 on."""
     names = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)

@@ -103,11 +103,7 @@ def _load_any() -> ctypes.CDLL:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Load the library at `path`, check that it has this version, and declare its functions.
-
-    Raises ImportError if the file is missing, cannot be loaded, lacks a function, or has another
-    version.
-    """
+    """Load the library at `path`, check that it has this version, and declare its functions."""
     if not path.exists():
         source = "MULTIVERSO_LIBRARY names" if os.environ.get(_VARIABLE) else "expected at"
         msg = (

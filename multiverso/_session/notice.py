@@ -42,10 +42,7 @@ LOST: Final = 1
 
 
 class EndOfJob(SystemExit):  # noqa: N818
-    """Ends a process that leaves its job: with 143 after a save, else with 1.
-
-    A worker of an elastic session that leaves it to others ends with 0.
-    """
+    """Ends a process that leaves its job: 143 after a save, 0 if others save, else 1."""
 
 
 class LateNotice(BaseException):  # noqa: N818
@@ -91,10 +88,7 @@ _forking: Final = threading.local()
 
 
 def listen(session: Leaver) -> None:
-    """Let SIGTERM be a notice to a session from now on.
-
-    Raises StateError outside the main thread, where Python accepts no handlers of signals.
-    """
+    """Let SIGTERM be a notice to a session from now on, which needs the main thread."""
     if threading.current_thread() is not threading.main_thread():
         msg = (
             "on_term='leave': expected mv.init in the main thread, where Python accepts handlers "

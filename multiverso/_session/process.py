@@ -51,11 +51,7 @@ def is_open() -> bool:
 
 
 def open_session(options: SessionOptions) -> tuple[Session, bool]:
-    """Return the open session, or open one; return also whether it is new.
-
-    Raises StateError if a session with other options is open, and ForkedError in a forked child of
-    a process that has a session.
-    """
+    """Return the open session, or open one; return also whether it is new."""
     with _process.lock:
         session = _process.session
         if session is not None and not session.closed:

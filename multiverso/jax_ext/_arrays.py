@@ -85,10 +85,7 @@ class ArrayCopier:
         return list(jax.device_put(values, self._targets))
 
     def _locate(self, arrays: Sequence[jax.Array]) -> None:
-        """Update `is_on_cpu`: only memory of the CPU may be read by its address.
-
-        Compiled functions run on the default device, which a program may change at any time.
-        """
+        """Update `is_on_cpu`, since a program may change the default device at any time."""
         place = [array.sharding for array in arrays], jax.config.jax_default_device
         if place != self._place:
             self._place = place

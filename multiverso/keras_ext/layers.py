@@ -43,10 +43,7 @@ _INSTEAD: Final = {
 
 
 class _TableName(str):
-    """The name of a table in a layer's config, with the table, so that a clone has the same one.
-
-    A file gets the name only.
-    """
+    """The name of a table in a layer's config, with the table, so that a clone has the same one."""
 
     table: RowTable
 

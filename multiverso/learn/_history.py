@@ -131,10 +131,7 @@ class History:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically.
-
-    Numbers that are not finite become null, and values of types that JSON lacks become text.
-    """
+    """Write JSON atomically: null for numbers that are not finite, and text for foreign types."""
     # Python writes NaN and infinities as names that JSON lacks, and can read them as null.
     written = json.dumps(value, default=str)
     text = json.dumps(json.loads(written, parse_constant=lambda name: None), indent=2)

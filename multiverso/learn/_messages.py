@@ -36,11 +36,7 @@ class StoppedError(RuntimeError):
 
 
 def share(value: Any) -> list[Any]:
-    """Return the values of all ranks, in rank order. Collective.
-
-    A value is anything that JSON can represent. Floats keep all their bits. A dataclass arrives as
-    a dictionary on other ranks.
-    """
+    """Return the values of all ranks, of types that JSON has, in rank order. Collective."""
     session = api.current_session()
     if session.size == 1:
         return [value]

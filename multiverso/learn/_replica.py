@@ -104,10 +104,7 @@ def data_with(settings: Settings, files: Sequence[str]) -> Data:
 
 
 class Passes:
-    """The passes over some files: one call of `Data.generate_data` for each.
-
-    `sample` is the first batch of the first pass, for which it is kept. Empty batches are left out.
-    """
+    """The passes over some files, without empty batches; the first batch of all is `sample`."""
 
     def __init__(self, settings: Settings, files: Sequence[str]) -> None:
         self._data = data_with(settings, files)

@@ -112,10 +112,7 @@ class Worker:
                 self._reports.wait_for(lambda orders: orders.ended_epochs > epoch)
 
     def _compute(self, batches: Iterator[Batch]) -> tuple[int, Array | None]:
-        """Train until the next exchange is due; return the number of samples and the mean gradient.
-
-        The gradient is None if the model's own optimizer makes steps.
-        """
+        """Train until the next exchange; return the samples and the mean gradient, if any."""
         every, fragments = self._algo.sync_every, self._algo.fragments
         due = (self._due + 1) * every // fragments - self._due * every // fragments
         count = samples = 0

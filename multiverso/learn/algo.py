@@ -243,10 +243,7 @@ class ServerOptimizer:
         return self.updater.startswith("dcasgd")
 
     def keras_twin(self) -> Any:
-        """Return the equivalent optimizer of Keras with the same options.
-
-        It is plain SGD for "dcasgd" and "dcasgda", whose other options Keras does not have.
-        """
+        """Return the equivalent optimizer of Keras, plain SGD for "dcasgd" and "dcasgda"."""
         import keras
 
         options: dict[str, Any] = {**self.options}
@@ -258,10 +255,7 @@ class ServerOptimizer:
 
 
 def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimizer:
-    """Return the optimizer with this name and with options that are named as in Keras.
-
-    ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
-    """
+    """Return the optimizer of a name of Keras, whose SGD with momentum has its own updater."""
     if not isinstance(name, str) or name.lower() not in _KERAS_OPTIMIZERS:
         names = ", ".join(_KERAS_OPTIMIZERS)
         given = f"{name!r} with options {', '.join(options)}" if options else repr(name)

@@ -93,10 +93,7 @@ class Writer:
         tensors: dict[str, Tensor],
         keep: int,
     ) -> None:
-        """Write the publication that was counted last, and remove the files that are not needed.
-
-        The last `keep` publications stay.
-        """
+        """Write the publication counted last, and remove all files but those of the last `keep`."""
         number = self._number
         node, nodes = self._place.node, self._place.nodes
         metadata = {

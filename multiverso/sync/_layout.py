@@ -14,10 +14,7 @@ _SHAPE_BYTES: Final = 36
 
 
 def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    """Return the tensors in `count` consecutive fragments of about equally many elements.
-
-    Raises ValueError if there are fewer tensors with elements than fragments.
-    """
+    """Return the tensors in `count` consecutive fragments of about equally many elements."""
     if count > (filled := sum(tensor.size > 0 for tensor in tensors)):
         msg = f"fragments: expected at most {filled}, one for each parameter, received {count}"
         raise ValueError(msg)

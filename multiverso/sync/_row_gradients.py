@@ -36,15 +36,7 @@ _NEVER_SENT: Final = (
 
 
 class RowReader:
-    """The rows of a table, as they are read outside training.
-
-    A read is part of no round, and gives no row to a key.
-
-    Parameters
-    ----------
-    table : MatrixTable, HashTable, LiveTable or FollowedTable
-        A table whose rows have ids.
-    """
+    """The rows of a table, read outside training: in no round, and without new keys."""
 
     def __init__(self, table: Any) -> None:
         is_array = isinstance(table, ViewTable) and len(table.shape) == 1

@@ -53,11 +53,7 @@ class Shares:
 
 
 def share_of_parameter(dtype: str, average: bool) -> Share:
-    """Return the share of the delta of this worker's parameters of this dtype.
-
-    With `average`, the table divides the deltas of floats. Integers have no mean, so the table gets
-    those of the master.
-    """
+    """Return the share of a parameter's delta: integers, without a mean, are the master's."""
     if not average or dtype not in TABLE_DTYPES or TABLE_DTYPES[dtype].kind == "f":
         return 1
     return _now_or_at_each_sync(_session.find(), master_share)

@@ -116,10 +116,7 @@ def set_updater(
 
 
 def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
-    """Return the values of options by their index in ``hyper``, a ``MV_HYPER_`` constant.
-
-    Raises ValueError if a value is not finite. The library checks all other limits.
-    """
+    """Return the values of options by their index in ``hyper``, a ``MV_HYPER_`` constant."""
     require_options(updater, options)
     indices = UPDATERS[updater][1]
     return {indices[name]: finite(value, name) for name, value in options.items()}

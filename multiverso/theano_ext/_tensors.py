@@ -124,10 +124,7 @@ def _address(value: NDArray[Any]) -> int:
 
 
 def checked_value(variable: Any) -> NDArray[Any]:
-    """Return the value of a shared variable as an array.
-
-    Raises TypeError unless that is a dense array of one of `TABLE_DTYPES`.
-    """
+    """Return the value of a shared variable, a dense array of one of `TABLE_DTYPES`."""
     if not is_shared_variable(variable):
         msg = (
             "expected a shared variable of PyTensor, Theano or Aesara, received"

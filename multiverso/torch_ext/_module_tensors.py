@@ -106,10 +106,7 @@ def _require_dense_values(tensor: torch.Tensor, what: str) -> None:
 def _with_separate_memory(
     tensors: dict[str, tuple[torch.Tensor, Share]],
 ) -> dict[str, tuple[torch.Tensor, Share]]:
-    """Leave out each tensor that is the same memory as one before it.
-
-    Raises ValueError if a tensor shares a part of its memory with another one.
-    """
+    """Leave out tensors that are the memory of an earlier one; raise if a part is shared."""
     kept: dict[Any, tuple[str, torch.Tensor, Share]] = {}
     for what, (tensor, share) in tensors.items():
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())

@@ -93,15 +93,7 @@ class TorchParamManager(ParamManager):
 
 
 def tensors_of(module: object, sync_buffers: object, average: bool) -> Tensors:
-    """Return the parameters and buffers that are synchronized; raise if an argument is invalid.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from multiverso.torch_ext.param_manager import tensors_of
-    >>> tensors = tensors_of(torch.nn.Linear(2, 1), "average", False)
-
-    """
+    """Return the parameters and buffers that are synchronized; raise if an argument is invalid."""
     if not isinstance(module, torch.nn.Module):
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)

@@ -59,10 +59,7 @@ def _store_of_session(timeout: timedelta) -> distributed.Store:
 def meet_ranks(
     store: distributed.Store, rank: int, size: int, global_rank: int, timeout: timedelta
 ) -> tuple[str, int]:
-    """Return a name that no other group has, and the number of hosts. Waits for all ranks.
-
-    Raises DistBackendError if a rank does not come in time.
-    """
+    """Return a name that no other group has, and the number of hosts. Waits for all ranks."""
     keys = [f"multiverso/{other}" for other in range(size)]
     store.set(keys[rank], f"torch-{secrets.token_hex(16)} {_place(global_rank)}")
     try:
