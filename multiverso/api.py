@@ -304,10 +304,9 @@ def shutdown() -> None:
 
     Raises
     ------
-    CheckpointIOError
-        If the background save failed.
-    OperationTimeout, PeerLostError, AbortedError
-        If another rank does not shut down. The session has ended nevertheless.
+    CheckpointIOError, OperationTimeout, PeerLostError, AbortedError
+        If the background save failed, or another rank does not shut down. The session has ended
+        nevertheless.
     ForkedError
         In a forked child of a process that has a session.
 
@@ -332,10 +331,8 @@ def barrier() -> None:
 
     Raises
     ------
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError, MismatchError
-        If a rank does not call `barrier`. The message names the rank.
+    StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+        If no session is open, or a rank does not call `barrier`. The message names the rank.
 
     Examples
     --------

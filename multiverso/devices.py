@@ -87,10 +87,9 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
 
     Raises
     ------
-    TypeError
-        If `devices` is one device instead of a sequence, or an element is neither int nor str.
-    ValueError
-        If `devices` is empty, or an element cannot be the number or UUID of a GPU.
+    TypeError, ValueError
+        If `devices` is not a sequence or is empty, or an element cannot be the number or UUID of
+        a GPU.
     LauncherError
         As for `local_rank`.
 

@@ -39,10 +39,8 @@ def from_torch(optimizer: Any) -> tuple[str, dict[str, float]]:
 
     Raises
     ------
-    TypeError
-        If it is not one of these optimizers.
-    ValueError
-        If no updater makes its steps; the text says in what they differ.
+    TypeError, ValueError
+        If it is not one of these optimizers, or no updater makes its steps; the text says why.
 
     Examples
     --------
@@ -105,10 +103,8 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
 
     Raises
     ------
-    TypeError
-        If it is not one of these optimizers.
-    ValueError
-        If no updater makes its steps; the text says in what they differ.
+    TypeError, ValueError
+        If it is not one of these optimizers, or no updater makes its steps; the text says why.
 
     Examples
     --------

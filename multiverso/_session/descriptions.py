@@ -14,10 +14,8 @@ def current_session() -> Session:
 
     Raises
     ------
-    StateError
-        If no session is open.
-    ForkedError
-        In a forked child of a process that has a session.
+    StateError, ForkedError
+        If no session is open, or this is a forked child of a process that has one.
 
     Examples
     --------

@@ -345,10 +345,8 @@ class Session:
 
         Raises
         ------
-        TypeError
-            If `callback` cannot be called.
-        StateError
-            If the session is not elastic, or has been shut down.
+        TypeError, StateError
+            If `callback` cannot be called, or the session is not elastic, or has been shut down.
 
         """
         watch(self.membership, self.ended, callback)

@@ -111,10 +111,8 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
 
     Raises
     ------
-    TypeError
-        If an id is anything but an integer, such as a bool or a float.
-    ValueError
-        If ids need more than 32 bits, and JAX has not been told to use 64.
+    TypeError, ValueError
+        If an id is no integer, or needs more than 32 bits and JAX has not been told to use 64.
 
     Examples
     --------

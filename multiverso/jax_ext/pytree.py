@@ -47,15 +47,11 @@ class PytreeSync:
 
     Raises
     ------
-    ValueError
-        If the pytree has no leaves, or no leaf has an element, or an integer does not fit the type
-        that JAX has without jax_enable_x64.
-    TypeError
-        If a leaf is not an array, or has another dtype.
-    MismatchError
-        If the leaves of another rank's pytree differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    TypeError, ValueError
+        If a leaf is not an array or has another dtype, none has an element, or an integer does not
+        fit the type that JAX has without jax_enable_x64.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------

@@ -61,10 +61,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     Raises
     ------
-    ValueError
-        If `freq` is not a positive integer.
     ValueError, TypeError, MismatchError, StateError
-        As for `KerasParamManager`.
+        If `freq` is not a positive integer, and as for `KerasParamManager`.
 
     Examples
     --------

@@ -45,15 +45,11 @@ class KerasParamManager(ParamManager):
 
     Raises
     ------
-    ValueError
-        If the model has no parameters, perhaps because it is not built; if `sync_non_trainable`
-        is invalid.
-    TypeError
-        If `model` is not a model, or no table can hold the dtype of a parameter.
-    MismatchError
-        If the weights of another rank's model differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    TypeError, ValueError
+        If `model` is not a model, has no parameters, perhaps because it is not built, or has a
+        parameter whose dtype no table can hold; if `sync_non_trainable` is invalid.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------

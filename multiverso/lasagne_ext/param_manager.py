@@ -48,15 +48,12 @@ class LasagneParamManager(ParamManager):
     ------
     ImportError
         If Lasagne cannot be imported; see `multiverso.lasagne_ext.old_names`.
-    TypeError
-        If `network` is not a layer, or no table can hold the dtype of a trainable parameter.
-    ValueError
-        If the network has no parameters, or one of them has its own table, see
-        `multiverso.theano_ext.sharedvar`; if `sync_non_trainable` is invalid.
-    MismatchError
-        If the parameters of another rank's network differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    TypeError, ValueError
+        If `network` is not a layer, has no parameters, or has one whose dtype no table can hold or
+        which has its own table (`multiverso.theano_ext.sharedvar`); if `sync_non_trainable` is
+        invalid.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------
@@ -117,10 +114,8 @@ class MVNetParamManager(LasagneParamManager):
 
     Raises
     ------
-    TypeError
-        If `is_master_worker` is the function instead of its result.
-    ValueError
-        If `is_master_worker` differs from that result.
+    TypeError, ValueError
+        If `is_master_worker` is the function instead of its result, or differs from the result.
 
     Examples
     --------

@@ -70,10 +70,8 @@ class ParamManager:
 
         Raises
         ------
-        ValueError
-            If the shape or dtype of a parameter has changed.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
+        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
+            If a parameter has another shape or dtype, and as for `multiverso.sync.ParamSync.sync`.
 
         """
         self._sync.sync()
@@ -94,10 +92,8 @@ class ParamManager:
 
         Raises
         ------
-        TypeError, ValueError
-            If `steps` is not an integer of 0 or more.
-        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync`.
+        TypeError, ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
+            If `steps` is not an integer of 0 or more, and as for `sync`.
 
         """
         self._sync.step(integer(steps, "steps", 0))

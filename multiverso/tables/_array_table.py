@@ -47,10 +47,8 @@ class ArrayTable(DenseTable):
     MemoryError
         On all ranks, if there is not enough memory. The session stays usable. A table with an
         initializer may be larger than the memory.
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError
-        If a rank does not create the table. The message names the rank.
+    StateError, OperationTimeout, PeerLostError, AbortedError
+        If no session is open, or a rank does not create the table. The message names the rank.
 
     Examples
     --------
@@ -123,11 +121,9 @@ class ArrayTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If an integer in `index` is out of range.
-        TypeError, ValueError
-            If `out` is not a writable array of the right dtype and shape, or `index` is not one of
-            integers and slices of step 1.
+        TypeError, ValueError, IndexError
+            If `out` is not a writable array of the right dtype and shape, or `index` is out of
+            range, or not one of integers and slices of step 1.
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -164,17 +160,14 @@ class ArrayTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If an integer in `index` is out of range.
-        TypeError, ValueError
+        TypeError, ValueError, IndexError
             If `data` has another shape, cannot be cast, or is not finite with
-            ``nan_policy="error"`` of `multiverso.init`; or `index` is not one of integers and
-            slices of step 1. The table is unchanged.
+            ``nan_policy="error"`` of `multiverso.init`; or `index` is as `get` does not take it.
         UnsupportedError
             If the updater cannot update the part alone. The message says what to do.
         MemoryError
             If the table has an initializer, and there is no memory for the elements that `data`
-            changes for the first time. The table is unchanged.
+            changes for the first time. The table is unchanged after this error and those above.
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -213,10 +206,8 @@ class ArrayTable(DenseTable):
 
         Raises
         ------
-        TypeError, ValueError
-            If `out` is not a writable array of the right dtype and shape.
-        StateError
-            If this rank is not a worker, or the session has been shut down.
+        TypeError, ValueError, StateError
+            As for `get`.
         OperationTimeout, PeerLostError, AbortedError
             If a rank that is applying the last round, or a server of another node, does not answer.
 

@@ -109,10 +109,8 @@ class Future(Generic[_T]):
 
         Raises
         ------
-        Exception
-            The error of the call, each time.
-        OperationTimeout
-            If the call does not end in time.
+        Exception, OperationTimeout
+            The error of the call, each time; or that the call does not end in time.
 
         """
         if not self.wait(timeout):

@@ -67,11 +67,9 @@ class HashTable(KeyCalls):
 
     Raises
     ------
-    TypeError, ValueError, MismatchError, MemoryError, StateError
+    TypeError, ValueError, MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError
         As for `ArrayTable`. In sync mode, `evict` and `admit` are a `ValueError`, because they
         depend on the order of the workers' calls.
-    OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTable`.
 
     Examples
     --------

@@ -98,11 +98,9 @@ class InPlaceCalls(ShapedTable):
 
         Raises
         ------
-        StateError
-            If this rank is not a worker, or the session has been shut down.
         UnsupportedError
             With ``live=True``, if the memory cannot be shown. The message says what to call.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `get`.
 
         """

@@ -57,9 +57,7 @@ class KeyCalls(Table):
 
         Raises
         ------
-        IndexError, TypeError, ValueError
-            If the keys are not integers of 64 bits in one dimension.
-        StateError, OperationTimeout, PeerLostError
+        IndexError, TypeError, ValueError, StateError, OperationTimeout, PeerLostError
             As for `get`.
 
         """
@@ -81,9 +79,7 @@ class KeyCalls(Table):
 
         Raises
         ------
-        IndexError, TypeError, ValueError
-            If the keys are not integers of 64 bits in one dimension.
-        StateError, OperationTimeout, PeerLostError
+        IndexError, TypeError, ValueError, StateError, OperationTimeout, PeerLostError
             As for `get`; in sync mode also AbortedError and MismatchError.
 
         """

@@ -143,17 +143,12 @@ class MatrixTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If a row id is negative or too large. The message gives its position and value. If an
-            integer in `index` is out of range.
-        TypeError, ValueError
+        TypeError, ValueError, IndexError
             If the ids are not integers in one dimension, `index` is not one of integers and slices
-            of step 1, or `out` is not a writable array of the right dtype and shape.
-        StateError
-            If this rank is not a worker, or the session has been shut down.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
-            With ``sync=True`` or in sync mode, if another worker does not make the call; in a job
-            of several nodes, if a server does not answer.
+            of step 1, one of them is out of range, or `out` is not a writable array of the right
+            dtype and shape.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `ArrayTable.get`.
 
         """
         if index is not None:
@@ -235,23 +230,13 @@ class MatrixTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If a row id is negative or too large. The message gives its position and value. If an
-            integer in `index` is out of range.
-        UnsupportedError
-            If the updater cannot update the part alone. The message says what to do.
-        TypeError, ValueError
-            If the ids are not integers in one dimension, or `data` has another shape, cannot be
-            cast, or is not finite with ``nan_policy="error"``. The table is unchanged after any of
-            these errors.
+        TypeError, ValueError, IndexError, UnsupportedError
+            As for `get` and `ArrayTable.add`. The table is unchanged after any of these errors.
         MemoryError
             If the table has an initializer, and there is no memory for the rows that `data` changes
             for the first time. The message has the numbers. The table is unchanged.
-        StateError
-            If this rank is not a worker or has finished, or the session has been shut down.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In sync mode or with staleness, if another worker takes no part in the rounds; in a job
-            of several nodes, if a server does not answer.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `ArrayTable.add`.
 
         """
         if sync is not False:

@@ -214,14 +214,10 @@ class Table(OnDisk):
 
         Raises
         ------
-        TypeError
-            If the updater has no such option, or a value is not a number.
-        ValueError
-            If a value is not finite or out of range.
-        StateError
-            If the session has been shut down.
-        OperationTimeout, PeerLostError
-            If a server of another node does not answer.
+        TypeError, ValueError
+            If the updater has no such option, or a value is not a finite number in its range.
+        StateError, OperationTimeout, PeerLostError
+            If the session has been shut down, or a server of another node does not answer.
 
         """
         values = hyper_values(self._updater, options)

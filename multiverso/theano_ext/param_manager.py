@@ -34,13 +34,9 @@ class MVModelParamManager(ParamManager, abc.ABC):
 
     Raises
     ------
-    StateError
-        Before `multiverso.init` or after `multiverso.shutdown`.
-    TypeError, ValueError
-        If the model has no parameters, or no table can hold their dtypes, as for
-        `multiverso.sync.ParamSync`.
-    MismatchError
-        If the parameters of another rank differ in number, shape or dtype.
+    StateError, TypeError, ValueError, MismatchError
+        Without a session; if the model has no parameters, or no table can hold their dtypes, as
+        for `multiverso.sync.ParamSync`.
 
     Examples
     --------

@@ -87,11 +87,9 @@ class MVSharedVariable:
     ------
     StateError
         Before `multiverso.init` or after `multiverso.shutdown`.
-    TypeError
+    TypeError, ValueError
         If `svobj` is not a shared variable, or its value is not a dense array of one of these
-        dtypes.
-    ValueError
-        If the value of `svobj` has no element.
+        dtypes with an element.
     MismatchError
         If the ranks' variables differ in shape, in the dtype of their tables or in `average`.
 
@@ -191,10 +189,8 @@ def mv_shared(
 
     Raises
     ------
-    ImportError
-        If none of PyTensor, Aesara and Theano can be imported.
-    StateError, TypeError, ValueError, MismatchError
-        As for `MVSharedVariable`.
+    ImportError, StateError, TypeError, ValueError, MismatchError
+        If none of PyTensor, Aesara and Theano can be imported, and as for `MVSharedVariable`.
 
     Examples
     --------

@@ -161,10 +161,8 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
 
         Raises
         ------
-        ValueError
-            If `embeddings` does not have two dimensions.
         TypeError, ValueError, MismatchError, MemoryError, StateError
-            As for `multiverso.MatrixTable` and the layer.
+            If `embeddings` has not two dimensions; as for `multiverso.MatrixTable` and the layer.
 
         """
         if embeddings.dim() != 2:

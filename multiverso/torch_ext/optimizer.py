@@ -69,13 +69,10 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     Raises
     ------
-    ValueError
-        If `freq` is not a positive integer, the optimizer has parameters that the module has not,
-        or it already syncs a module in this session.
-    TypeError
-        If `optimizer` is not an optimizer, or has an attribute named as one of this class.
-    ValueError, TypeError, MismatchError, StateError
-        As for `TorchParamManager`.
+    TypeError, ValueError, MismatchError, StateError
+        If `optimizer` is not an optimizer, has an attribute named as one of this class, has
+        parameters that the module has not, or already syncs a module in this session; if `freq`
+        is not a positive integer; as for `TorchParamManager`.
 
     Examples
     --------

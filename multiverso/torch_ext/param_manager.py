@@ -42,17 +42,13 @@ class TorchParamManager(ParamManager):
 
     Raises
     ------
-    ValueError
-        If the module has no parameters; if a tensor has no values yet, because it is lazy or on the
+    TypeError, ValueError
+        If `module` is not a module or has no parameters, or a parameter has another dtype, such as
+        complex or quantized; if a tensor is sparse, has no values yet, because it is lazy or on the
         meta device, or shares a part of its memory with another, or among its elements, as after
         ``expand``; if `sync_buffers` is invalid.
-    TypeError
-        If `module` is not a module, a parameter has another dtype, such as complex or quantized, or
-        a tensor is sparse.
-    MismatchError
-        If the parameters of another rank's module differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------
