@@ -22,6 +22,7 @@ MAX_NAME_BYTES: Final = 63
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_T = TypeVar("_T")
 
 #: The library accepts at most a year. A longer time is cut to a year, which no job notices.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
@@ -166,6 +167,24 @@ def suggests_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*args, **kwargs)
 
     return call
+
+
+def takes_arguments_of(
+    model: Callable[_P, _T],
+) -> Callable[[Callable[[_T], _R]], Callable[_P, _R]]:
+    """Let a function of the result of `model` take the arguments of `model` instead."""
+
+    def decorate(function: Callable[[_T], _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return function(model(*args, **kwargs))
+
+        returned = inspect.signature(function).return_annotation
+        shown = inspect.signature(model).replace(return_annotation=returned)
+        call.__signature__ = shown  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 def text(value: Any, what: str) -> str:
