@@ -30,13 +30,9 @@ class KerasParamManager(ParamManager):
         synchronized. "average", the default, averages the workers' deltas; integers are taken from
         the master. "master" takes all of them from the master. With False, each worker keeps its
         own from the start, as always for other dtypes. Weights of frozen layers are parameters.
-    overlap : bool, optional
-        As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-    **options : optional
-        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
-        `weight`, as for `multiverso.sync.ParamSync`; call `step` after each step of training.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`. With `sync_every`, `fragments` or
+        `fragment_sync_delay`, call `step` after each step of training.
 
     Attributes
     ----------
@@ -84,7 +80,8 @@ class KerasParamManager(ParamManager):
             return _variables.tensors_of(self._model_weights, shares, average)
 
         self.model = model
-        super().__init__(make_tensors, getattr(model, "name", None), overlap, average, **options)
+        name = getattr(model, "name", None)
+        super().__init__(make_tensors, name, overlap=overlap, average=average, **options)
 
     def _projections(self) -> str:
         kinds = {

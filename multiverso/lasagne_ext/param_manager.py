@@ -34,10 +34,8 @@ class LasagneParamManager(ParamManager):
         synchronized. "average", the default, averages the workers' deltas; integers are taken from
         the master. "master" takes all of them from the master. With False, each worker keeps its
         own from the start, as always for other dtypes.
-    overlap : bool, optional
+    overlap, average : bool, optional
         As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Attributes
     ----------
@@ -78,7 +76,10 @@ class LasagneParamManager(ParamManager):
         average: bool = False,
     ) -> None:
         super().__init__(
-            lambda: _tensors_of(network, sync_non_trainable, average), "network", overlap, average
+            lambda: _tensors_of(network, sync_non_trainable, average),
+            "network",
+            overlap=overlap,
+            average=average,
         )
         self.network = network
 

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -37,17 +37,27 @@ def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
     return fragments
 
 
-def tables_of(
-    name: str, tensors: Sequence[Tensor], fragments: int
-) -> list[list[tuple[str, list[Tensor]]]]:
-    """Return for each fragment the names of its tables, and the tensors that each table holds."""
-    if fragments == 1:
-        full_name = with_layout(shortened(name), tensors)
-        return [[(full_name, part) for part in by_dtype(tensors)]]
-    return [
-        [(with_layout(shortened(name, f" {index}"), fragment), part) for part in by_dtype(fragment)]
-        for index, fragment in enumerate(fragments_of(tensors, fragments))
-    ]
+class TablePart(NamedTuple):
+    """The tensors of one dtype that have a table together, and the name of the table."""
+
+    name: str
+    tensors: list[Tensor]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tensors."""
+        return self.tensors[0].dtype
+
+
+def tables_of(name: str, tensors: Sequence[Tensor], fragments: int) -> list[list[TablePart]]:
+    """Return the parts of each fragment that have tables of their own."""
+    divided = [tensors] if fragments == 1 else fragments_of(tensors, fragments)
+    found = []
+    for index, fragment in enumerate(divided):
+        suffix = "" if fragments == 1 else f" {index}"
+        full_name = with_layout(shortened(name, suffix), fragment)
+        found.append([TablePart(full_name, part) for part in by_dtype(fragment)])
+    return found
 
 
 def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

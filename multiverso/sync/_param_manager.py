@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from multiverso._native.arguments import integer
+from multiverso.sync._options import divided
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTable
@@ -30,20 +31,18 @@ class ParamManager:
     """Synchronizes a model that each worker trains, through tables.
 
     `make_tensors` returns the tensors; if it raises, other ranks get a `MismatchError`. `name` is
-    that of the model in messages. The other arguments are as for `multiverso.sync.ParamSync`; the
-    options are `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire`
-    and `weight`.
+    that of the model in messages. The options are as for `multiverso.sync.ParamSync`.
     """
 
     def __init__(
         self,
         make_tensors: Callable[[], Sequence[Tensor]],
         name: str | None,
-        overlap: bool,
+        *,
         average: bool,
         **options: Any,
     ) -> None:
-        self._sync = TensorSync(make_tensors, name, overlap, average, **options)
+        self._sync = TensorSync(make_tensors, name, *divided({"average": average, **options}))
         self.average = average
         if not average and self._sync.num_workers > 1 and (kinds := self._projections()):
             msg = (

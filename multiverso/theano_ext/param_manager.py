@@ -62,7 +62,10 @@ class MVModelParamManager(ParamManager, abc.ABC):
     def __init__(self, model: Any, *, overlap: bool = False, average: bool = False) -> None:
         self.model = model
         super().__init__(
-            lambda: _ListGroup(self, average).tensors, type(model).__name__, overlap, average
+            lambda: _ListGroup(self, average).tensors,
+            type(model).__name__,
+            overlap=overlap,
+            average=average,
         )
 
     @abc.abstractmethod

@@ -36,6 +36,7 @@ from typing import Any
 
 import multiverso as mv
 from multiverso.api import current_session
+from multiverso.sync._options import SyncOptions
 from multiverso.sync._shares import share_of_parameter
 from multiverso.sync._tensor_sync import TensorSync, failing_on_all_ranks
 from multiverso.theano_ext._backend import choose_backend
@@ -53,8 +54,9 @@ class _Link:
 
     def __init__(self, variable: Any, average: bool) -> None:
         self._session = current_session()
+        given = SyncOptions(average=average)
         self._sync = TensorSync(
-            lambda: [_tensor_of(variable, average)], _short_name(variable), average=average
+            lambda: [_tensor_of(variable, average)], _short_name(variable), given, {}
         )
 
     def is_live(self) -> bool:

@@ -32,13 +32,9 @@ class TorchParamManager(ParamManager):
         workers' deltas; integers, such as counts of batches, are taken from the master. "master"
         takes all buffers from the master. With False, each worker keeps its own buffers from the
         start, as always for buffers of other dtypes, such as masks.
-    overlap : bool, optional
-        As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-    **options : optional
-        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
-        `weight`, as for `multiverso.sync.ParamSync`; call `step` after each step of training.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`. With `sync_every`, `fragments` or
+        `fragment_sync_delay`, call `step` after each step of training.
 
     Raises
     ------
@@ -78,8 +74,8 @@ class TorchParamManager(ParamManager):
         super().__init__(
             lambda: tensors_of(module, sync_buffers, average),
             type(module).__name__,
-            overlap,
-            average,
+            overlap=overlap,
+            average=average,
             **options,
         )
 
