@@ -348,6 +348,14 @@ class Session:
         TypeError, StateError
             If `callback` cannot be called, or the session is not elastic, or has been shut down.
 
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(elastic=True) as session:
+        ...     session.on_membership(lambda now: print("now", len(now.workers)))
+        ...     session.membership().workers, session.lost_ranks()
+        ((0,), ())
+
         """
         watch(self.membership, self.ended, callback)
 
