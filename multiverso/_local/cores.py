@@ -114,10 +114,7 @@ class Share(NamedTuple):
 
 
 def thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that limit the threads of a rank, without those that the user has set.
-
-    If the user has set ``OMP_NUM_THREADS``, the others get its value.
-    """
+    """Return the variables that limit the threads of a rank, but those that the user has set."""
     number = str(threads_of(environ) or threads)
     return {name: number for name in THREAD_VARIABLES if not environ.get(name)}
 

@@ -91,12 +91,10 @@ def end_descendants() -> None:
 
 
 def run_guarded(job: Callable[[], int], received: list[int]) -> int:
-    """Run a job in a guard of this process; return its exit code.
+    """Run a job in a guard of this process; return its exit code, or minus the guard's signal.
 
-    The code is minus the number of the signal if one has ended the guard. `job` starts and watches
-    the processes of the job, returns its exit code, and ends it at SIGINT and SIGTERM. `received`
-    are the signals that this process has received, to which it adds later ones. The first one is
-    passed to the guard.
+    `job` ends its processes at SIGINT and SIGTERM. `received` are the signals that this process has
+    received, to which it adds later ones. The first one is passed to the guard.
     """
     if sys.platform != "linux":
         return job()

@@ -69,9 +69,8 @@ def mpirun_command(
 ) -> list[str]:
     """Return the command line that starts `ranks` processes of a command.
 
-    The launcher is that of `find_mpirun` by default. With `survive`, the other ranks continue when
-    a rank dies. The job's exit code then says nothing about the ranks: Open MPI returns 0, and a
-    shell makes MPICH return 0.
+    With `survive`, the other ranks continue when a rank dies. The job's exit code then says nothing
+    about the ranks: Open MPI returns 0, and a shell makes MPICH return 0.
     """
     mpirun = mpirun or find_mpirun()
     if not survive:
@@ -85,11 +84,7 @@ def mpirun_command(
 
 
 def mpirun_environment(ranks: int | None = None) -> dict[str, str]:
-    """Return the environment for an mpirun of `ranks` ranks; None allows any number.
-
-    This is the environment of this process, with the variables that Open MPI demands for jobs of
-    root, or of more ranks than cores. Other MPIs ignore them. Variables that are set already stay.
-    """
+    """Return this environment, with what Open MPI demands for root or more ranks than cores."""
     variables = {}
     if os.geteuid() == 0:
         variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1"

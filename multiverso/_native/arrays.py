@@ -107,11 +107,7 @@ def as_output(
     """Return a buffer that the library can write to, and the user's array.
 
     Both are the same array if `out` is C-contiguous, aligned and in native byte order. Otherwise
-    `copy_out` copies the buffer to the user's array at the end. `what` names `out` in messages. The
-    user's array may also have the dtype `also`.
-
-    Raises TypeError if `out` cannot share its memory with an array, or has another dtype, and
-    ValueError if it has another shape, is read-only, or repeats elements with a stride of 0.
+    `copy_out` copies the buffer to the user's array, whose dtype may also be `also`.
     """
     target = view_of(out, what)
     if target.dtype is dtype and target.shape == shape and target.flags.carray:
@@ -211,11 +207,7 @@ def memory_at(
     *,
     writable: bool = True,
 ) -> NDArray[Any]:
-    """Return an array over the memory at `address`, which `keeper` or the caller keeps.
-
-    The array and its views keep a reference to `keeper`. Nothing makes an array writable that is
-    not `writable`.
-    """
+    """Return an array over the memory at `address`, which the array keeps by its `keeper`."""
     count = int(np.prod(shape, dtype=np.int64))
     raw = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     raw.keeper = keeper  # type: ignore[attr-defined]  # the array refers to `raw`
@@ -224,8 +216,5 @@ def memory_at(
 
 
 def pointer(array: NDArray[Any]) -> object:
-    """Return the address of `array` as an argument for C; the caller keeps the array alive.
-
-    `pin` does so faster, but rejects read-only arrays.
-    """
+    """Return the address of `array` for C, also of one that is read-only, which `pin` rejects."""
     return pin(array) if array.flags.carray else ctypes.c_void_p(address(array))

@@ -185,10 +185,7 @@ def _save(session: Leaver, step: int | None, before: object) -> bool:
 
 
 def may_save(session: Leaver | None, error: BaseException | None) -> bool:
-    """Return whether a notice may have ended the program, and its tables have been or can be saved.
-
-    `session` is None if it has ended; `error` has ended the program.
-    """
+    """Return whether a notice may have ended the program, whose tables are saved or can be."""
     if isinstance(error, KeyboardInterrupt | EndOfJob):
         return False
     if session is None or session.closed:

@@ -52,8 +52,6 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     ----------
     manager : KerasParamManager
         The manager of `model`.
-    freq : int
-        As given.
 
     Raises
     ------

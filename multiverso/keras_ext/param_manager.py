@@ -34,11 +34,6 @@ class KerasParamManager(ParamManager):
         As for `multiverso.sync.ParamSync`. With `sync_every`, `fragments` or
         `fragment_sync_delay`, call `step` after each step of training.
 
-    Attributes
-    ----------
-    model : keras.Model or keras.layers.Layer
-        As given.
-
     Raises
     ------
     TypeError, ValueError

@@ -37,11 +37,6 @@ class LasagneParamManager(ParamManager):
     overlap, average : bool, optional
         As for `multiverso.sync.ParamSync`.
 
-    Attributes
-    ----------
-    network : lasagne.layers.Layer or list of them
-        As given.
-
     Raises
     ------
     ImportError

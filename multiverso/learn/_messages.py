@@ -83,11 +83,7 @@ def agreement() -> Iterator[None]:
 def training_session(
     sync: bool, comm: Any, timeout: float | None, start_timeout: float | None
 ) -> Iterator[Session]:
-    """Open a session, or use the open one, and close it if all ranks agree on an error.
-
-    After any other error, this rank leaves the session at once. Raises InputError in an elastic
-    session, whose workers come and go.
-    """
+    """Open a session, or use the open one, and close it if all ranks agree on an error."""
     agreed: Exception | None = None
     with api.session(sync=sync, comm=comm, timeout=timeout, start_timeout=start_timeout) as opened:
         refusal = supported.refusal_of("learn", *opened.features())

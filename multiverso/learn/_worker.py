@@ -61,11 +61,7 @@ class Worker:
     def train(
         self, tables: TrainingTables, epochs: range, master: "Coordinator | None"
     ) -> dict[str, Any]:
-        """Make a pass over the files for each of `epochs`, unless the master orders to stop.
-
-        `master` is the coordinator if it is on this rank. Returns the totals for
-        `History.add_worker`.
-        """
+        """Make a pass over the files for each epoch, unless told to stop; return the totals."""
 
         def take_turn(mine: list[Report]) -> Orders:
             orders = Orders(**share(mine)[0])

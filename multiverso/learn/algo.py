@@ -203,10 +203,7 @@ class Algo:
             )
 
     def _make_worker_optimizer(self) -> Any:
-        """Return the optimizer of Keras with which a worker trains its own parameters.
-
-        Only SGD uses the momentum, as Nesterov's momentum like EAMSGD (Zhang et al. 2015).
-        """
+        """Return a worker's optimizer; SGD has momentum as in EAMSGD (Zhang et al. 2015)."""
         import keras
 
         name, momentum = self.worker_optimizer, self.elastic_momentum

@@ -129,10 +129,7 @@ class Writer:
             lock.close()
 
     def _has_lock(self) -> bool:
-        """Return whether this job's lock, if it needs one, keeps others out; warn if it does not.
-
-        Programs that clean folders such as /tmp remove files that have not changed for long.
-        """
+        """Return whether this job's lock keeps others out; cleaners of /tmp may remove it."""
         has_lock = self._lock is None or self._folder.has_lock(self._lock)
         if not has_lock:
             msg = (

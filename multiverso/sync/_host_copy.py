@@ -60,10 +60,7 @@ class Store(Protocol):
         """Copy `host_copy` to the parameters, cast to their dtype. The caller may then reuse it."""
 
     def expose(self) -> list[int] | None:
-        """Return addresses where the native pass may work on the values, or None to copy them.
-
-        The group calls this only for parameters of the table's dtype whose whole delta is added.
-        """
+        """Return addresses where the native pass adds whole deltas, or None to copy the values."""
 
     def accept(self) -> None:
         """Set the parameters to the result of the pass at the addresses from `expose`."""

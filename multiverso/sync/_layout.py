@@ -74,11 +74,7 @@ def groups_of(tensors: Sequence[Tensor]) -> list[TensorGroup]:
 
 
 def shortened(name: str, suffix: str = "") -> str:
-    """Return a name with a suffix, in at most 24 bytes.
-
-    The names of models and layers may be longer, and those of two layers may differ only at their
-    end. So what a longer name loses is replaced with its checksum.
-    """
+    """Return a name with a suffix in at most 24 bytes, where a checksum replaces what is lost."""
     encoded = name.encode()
     room = _NAME_BYTES - len(suffix)
     if len(encoded) <= room:
@@ -88,11 +84,7 @@ def shortened(name: str, suffix: str = "") -> str:
 
 
 def with_layout(name: str, tensors: Sequence[Tensor]) -> str:
-    """Return a name for the tables that differs between ranks whose tensors differ.
-
-    `name` has at most 24 bytes. The size of a table alone distinguishes neither 2 + 3 parameters
-    from 3 + 2, nor a matrix from its transpose.
-    """
+    """Return a name for tables that differs if shapes do: sizes alone tell 2 + 3 not from 3 + 2."""
     if len(tensors) == 1:
         shape = f"shape {tensors[0].shape}"
         if len(shape) <= _SHAPE_BYTES:

@@ -30,8 +30,7 @@ def checked_freq(freq: object) -> int:
 class ParamManager:
     """Synchronizes a model that each worker trains, through tables.
 
-    `make_tensors` returns the tensors; if it raises, other ranks get a `MismatchError`. `name` is
-    that of the model in messages. The options are as for `multiverso.sync.ParamSync`.
+    `make_tensors` returns the tensors; if it raises, other ranks get a `MismatchError`.
     """
 
     def __init__(

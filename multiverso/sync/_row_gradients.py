@@ -170,10 +170,9 @@ class RowGradients(RowReader):
         self._is_second = False
 
     def rows_of(self, ids: NDArray[Any], insert: bool) -> NDArray[Any]:
-        """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col).
+        """Return the rows of ids, of shape (*ids.shape, num_col).
 
-        With `insert` they are for training: the get is a part of the round, and keys of a hash
-        table get a row.
+        With `insert` they are for training: the get is a part of the round, and new keys get a row.
         """
         if insert:
             self.note_look_up()

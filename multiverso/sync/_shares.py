@@ -16,10 +16,8 @@ _CHOICES: Final = ("average", "master", False)
 class Shares:
     """The share of the delta of this worker's statistics that is added to the table.
 
-    `choice`, the argument that messages call `argument`, is "average", "master" or False, with
-    which statistics are not synchronized. `average` says whether the table divides what is added by
-    the number of workers. The shares of floats are then as many times larger, so that statistics do
-    not depend on it.
+    `choice`, which messages call `argument`, is "average", "master" or False, for none. If the
+    table divides by the number of workers, the shares of floats are as many times larger.
     """
 
     def __init__(self, choice: object, argument: str, average: bool) -> None:

@@ -37,8 +37,7 @@ class Tensor(Protocol):
 class Tensors(list[Any]):
     """The tensors of a model, each a `Tensor`; a subclass follows a model that replaces its parts.
 
-    `parts` returns all parts of the model, which are compared by identity. It is cheap, because it
-    is called before each sync.
+    `parts`, compared by identity, is cheap, because it is called before each sync.
     """
 
     def __init__(self, tensors: Iterable[Any], parts: Callable[[], list[Any]] = list) -> None:

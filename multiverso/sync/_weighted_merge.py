@@ -12,11 +12,7 @@ Weight: TypeAlias = float | Callable[[], float]
 
 
 class WeightedMerge:
-    """Relates a worker's weights to those of all workers. The constructor is collective.
-
-    `weight` is the weight of each sync of this worker, or a function that returns it; `name` is
-    that in messages.
-    """
+    """Relates a worker's weights to those of all workers. The constructor is collective."""
 
     def __init__(self, weight: Weight, name: str) -> None:
         self._weight = weight

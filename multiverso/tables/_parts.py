@@ -8,17 +8,7 @@ _ALL = slice(None)
 
 
 def part_of(index: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
-    """Return the part of a table of that shape that NumPy's basic indexing selects.
-
-    Returns
-    -------
-    numbers : list of int
-        The first row, the number of rows, the first column, and the number of columns; an array has
-        one column.
-    shape : tuple of int
-        The shape of the part's values.
-
-    """
+    """Return first row, rows, first column and columns of NumPy's basic index, and the shape."""
     items = index if type(index) is tuple else (index,)
     if len(items) != len(shape):
         items = _expanded(items, shape)

@@ -102,10 +102,7 @@ FORMER_UPDATERS: Final = {"default": "write 'add'", "momentum_sgd": "write 'mome
 def set_updater(
     raw: capi.MV_TableOptions, updater: object, options: dict[str, Any], arguments: Iterable[str]
 ) -> str:
-    """Store an updater and its options in `raw`; options that are None keep their defaults.
-
-    `arguments` are the caller's other arguments, of which an unknown option may be a misspelling.
-    """
+    """Store an updater and its options in `raw`; options that are None keep their defaults."""
     name = choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
     checked.MV_TableOptionsSetUpdater(byref(raw), UPDATERS[name][0])
     require_options(name, options, arguments)

@@ -46,11 +46,7 @@ __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
 
 
 class _Link:
-    """The table of a shared variable in the current session.
-
-    The constructor is collective. It sets the table, and the variable on all workers, to the
-    master's value.
-    """
+    """The table of a shared variable in a session, set to the master's value. Collective."""
 
     def __init__(self, variable: Any, average: bool) -> None:
         self._session = current_session()

@@ -21,9 +21,6 @@ class ModuleTensors(Tensors):
 
     A module replaces a tensor in ``load_state_dict(assign=True)``, by an assignment in its
     ``forward``, or when it moves to another device. The next sync uses the new tensor.
-
-    `shares` has the share of the delta of each buffer. `average` says whether the table averages,
-    so that integer parameters are those of the master.
     """
 
     def __init__(self, module: torch.nn.Module, shares: Shares, average: bool) -> None:

@@ -54,13 +54,6 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     scaler : torch.amp.GradScaler, optional
         The scaler of the loss, if the module has an `Embedding` or an `EmbeddingBag`.
 
-    Attributes
-    ----------
-    manager : TorchParamManager
-        The manager of `module`.
-    freq : int
-        As given.
-
     Raises
     ------
     TypeError, ValueError, MismatchError, StateError

@@ -23,8 +23,7 @@ def meet(
     """Yield the store, the rank and the size of a job that any launcher of Multiverso has started.
 
     ``init_process_group("multiverso", init_method="multiverso://")`` calls it. The ranks are those
-    of the open session, or of one that exists only during this call. Raises ValueError if the URL
-    has more than its scheme.
+    of the open session, or of one that exists only during this call.
     """
     if url.rstrip("/") != "multiverso:":
         msg = f"init_method: expected 'multiverso://', received {url!r}"
