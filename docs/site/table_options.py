@@ -3,6 +3,7 @@
 The package does the same with docstrings and signatures when a program imports it.
 """
 
+import ast
 import inspect
 from typing import Any
 
@@ -26,5 +27,22 @@ class TableOptions(griffe.Extension):
             at = lines.index(PLACE)
             text = options.split("----------\n")[1]
             docstring.value = "\n".join([*lines[:at], text, *lines[at + 2 :]])
+            self._show(pkg[f"tables._{name}"].members["__init__"], pkg["tables._options"])
         for name in ("init", "session"):
             pkg[f"api.{name}"].parameters = pkg["_session.options.session_options"].parameters
+
+    def _show(self, constructor: griffe.Function, options: griffe.Module) -> None:
+        """Replace ``**options`` by the options, whose defaults and types a module has."""
+        *own, _ = constructor.parameters
+        common = [
+            griffe.Parameter(
+                name,
+                annotation=options["TableOptions"][name].annotation,
+                kind=griffe.ParameterKind.keyword_only,
+                default=repr(default),
+            )
+            for name, default in ast.literal_eval(str(options["DEFAULTS"].value)).items()
+        ]
+        kind = griffe.ParameterKind.var_keyword
+        rest = griffe.Parameter("options", annotation="Unpack[UpdaterOptions]", kind=kind)
+        constructor.parameters = griffe.Parameters(*own, *common, rest)

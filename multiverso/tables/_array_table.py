@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
 from multiverso._native import capi
-from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import Future
 from multiverso.tables._dense_table import DenseTable, checked_sync
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import array_shape
-from multiverso.tables._table import TableArguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
+    from multiverso.tables._options import TableOptions
     from multiverso.tables._types import Index, Out, Values
 
 
@@ -74,21 +72,9 @@ class ArrayTable(DenseTable):
         self,
         size: int,
         init_value: ArrayLike | Initializer | None = None,
-        *,
-        dtype: DTypeLike = "float32",
-        updater: UpdaterName = "add",
-        name: str | None = None,
-        max_bytes: int | None = None,
-        backing: StrPath | None = None,
-        numa: Numa | None = None,
-        wire: Wire | None = None,
-        **options: Unpack[UpdaterOptions],
+        **options: Unpack[TableOptions],
     ) -> None:
-        super().__init__(
-            lambda: array_shape(size),
-            init_value,
-            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
-        )
+        super().__init__(lambda: array_shape(size), init_value, options)
 
     @overload
     def get(self, sync: bool = False, out: None = None, index: Index | None = None) -> Values: ...

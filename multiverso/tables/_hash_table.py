@@ -13,19 +13,18 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from multiverso import _session, initializers
 from multiverso._native import capi
 from multiverso._native.arguments import choice, flag, integer
-from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._ids import as_ids
 from multiverso.tables._key_calls import KeyCalls
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import input_shapes
-from multiverso.tables._table import COLLECTIVE, TableArguments
+from multiverso.tables._table import COLLECTIVE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
+    from multiverso.tables._options import TableOptions
     from multiverso.tables._types import Out, Values
 
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
@@ -95,17 +94,10 @@ class HashTable(KeyCalls):
         init_value: float | Initializer | None = None,
         *,
         key_dtype: DTypeLike = "int64",
-        dtype: DTypeLike = "float32",
-        updater: UpdaterName = "add",
         evict: str | None = None,
         admit: int | None = None,
         initializer: Initializer | None = None,
-        name: str | None = None,
-        max_bytes: int | None = None,
-        backing: StrPath | None = None,
-        numa: Numa | None = None,
-        wire: Wire | None = None,
-        **options: Unpack[UpdaterOptions],
+        **options: Unpack[TableOptions],
     ) -> None:
         def configure(raw: capi.MV_TableOptions) -> None:
             self._num_col = raw.num_col = integer(num_col, "num_col", 1)
@@ -116,7 +108,7 @@ class HashTable(KeyCalls):
                 raw.max_bytes = min(raw.max_bytes or 2**62, _bytes_of(capacity))
             elif capacity is not None:
                 raw.capacity = integer(capacity, "capacity", 1)
-            elif max_bytes is None:
+            elif options.get("max_bytes") is None:
                 msg = "capacity: expected a number of keys or a size such as '4GB', received None"
                 raise ValueError(msg)
             if evict is not None:
@@ -129,10 +121,7 @@ class HashTable(KeyCalls):
             initializers.set_initializer(raw, initial, self._dtype)
             self._initializer = initial
 
-        super().__init__(
-            configure,
-            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
-        )
+        super().__init__(configure, options)
         self._fresh_gets = FreshGets()
 
     @overload

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from multiverso import _session
 from multiverso._native import capi
-from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._dense_table import DenseTable, checked_sync
@@ -19,12 +18,11 @@ from multiverso.tables._ids import as_ids
 from multiverso.tables._options import document_options
 from multiverso.tables._parts import require_no_row_ids
 from multiverso.tables._shaped_table import input_shapes, matrix_shape
-from multiverso.tables._table import TableArguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
+    from multiverso.tables._options import TableOptions
     from multiverso.tables._types import Index, Out, Values
 
 
@@ -65,21 +63,9 @@ class MatrixTable(DenseTable):
         num_row: int,
         num_col: int,
         init_value: ArrayLike | Initializer | None = None,
-        *,
-        dtype: DTypeLike = "float32",
-        updater: UpdaterName = "add",
-        name: str | None = None,
-        max_bytes: int | None = None,
-        backing: StrPath | None = None,
-        numa: Numa | None = None,
-        wire: Wire | None = None,
-        **options: Unpack[UpdaterOptions],
+        **options: Unpack[TableOptions],
     ) -> None:
-        super().__init__(
-            lambda: matrix_shape(num_row, num_col),
-            init_value,
-            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
-        )
+        super().__init__(lambda: matrix_shape(num_row, num_col), init_value, options)
         self._fresh_gets = FreshGets()
 
     @property
