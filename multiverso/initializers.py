@@ -174,11 +174,6 @@ class RandomNormal(Initializer):
     seed : int, optional
         As for `RandomUniform`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is no such number.
-
     Examples
     --------
     >>> import multiverso as mv
@@ -220,11 +215,6 @@ class TruncatedNormal(RandomNormal):
         The mean and the standard deviation of the distribution before it is truncated.
     seed : int, optional
         As for `RandomUniform`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is no such number.
 
     Examples
     --------

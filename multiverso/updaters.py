@@ -84,10 +84,8 @@ def from_torch(optimizer: Any) -> tuple[str, dict[str, float]]:
 def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
     """Return the updater and the options that make the steps of an optimizer of Keras 3.
 
-    Where an add names every row, the table's parameters are those of the optimizer, up to rounding.
-    A row that an add does not name stays as it is, while Keras also moves parameters whose gradient
-    is zero. Later changes of the optimizer are not seen: change the table with ``set_option``.
-    In sync mode, no table has the ``clipnorm`` of an optimizer.
+    What the table then does, and the result, are as for `from_torch`. In sync mode, no table has
+    the ``clipnorm`` of an optimizer.
 
     Parameters
     ----------

@@ -34,11 +34,6 @@ class Embedding(RowLayer):
         A table of floating-point numbers whose updater takes gradients, or one of the ``tables`` of
         `multiverso.attach` or `multiverso.follow`, whose rows are read and not trained.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the table is something else.
-
     Examples
     --------
     >>> import jax

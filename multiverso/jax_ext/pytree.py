@@ -129,20 +129,10 @@ class PytreeSync:
         return self._synced(params, self._sync.step)
 
     def sync_all(self, params: _Params) -> _Params:
-        """Synchronize all fragments now, as `sync` does.
+        """Synchronize all fragments now.
 
-        It raises the errors of [`sync`][multiverso.jax_ext.pytree.PytreeSync.sync].
-
-        Parameters
-        ----------
-        params : pytree of array
-            As for `sync`.
-
-        Returns
-        -------
-        pytree of jax.Array
-            The parameters to continue with, which include the deltas of all workers.
-
+        Parameters, result and errors are those of
+        [`sync`][multiverso.jax_ext.pytree.PytreeSync.sync].
         """
         return self._synced(params, self._sync.sync)
 

@@ -79,11 +79,6 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
     **options : optional
         Options of every Keras layer: ``name``, ``dtype``, ``trainable``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the table or the combiner is something else.
-
     Examples
     --------
     >>> import keras

@@ -184,15 +184,13 @@ class HashTable(KeyCalls):
 
         Parameters
         ----------
-        keys : array_like of int with shape (n,)
-            The keys, any int64; a key may occur twice.
-        out : array of shape (n, num_col), optional
-            The array to write the values to, of the table's `dtype` or `value_dtype`.
+        keys, out
+            As for `get`.
 
         Returns
         -------
         numpy.ndarray
-            `out` itself, or a new array of that shape.
+            `out` itself, or a new array of shape (n, num_col).
 
         Examples
         --------
@@ -249,23 +247,11 @@ class HashTable(KeyCalls):
     def get_async(
         self, keys: Any, out: Any = None, *, insert: bool = True, fresh: bool = False
     ) -> Future[Any]:
-        """Begin a `get` in the background, as `MatrixTable.get_async` does.
+        """Begin a `get` in the background, with its arguments, which raise its errors.
 
-        Wrong arguments raise as in [`get`][multiverso.tables.HashTable.get]; the future raises all
-        other errors of `get`.
-
-        Parameters
-        ----------
-        keys, out, insert
-            As for `get`. The keys are copied; do not use `out` until the call has ended.
-        fresh : bool, optional
-            As for `MatrixTable.get_async`.
-
-        Returns
-        -------
-        multiverso.tables.Future
-            Its ``result()`` waits for the call and returns `out`, or a new array.
-
+        `fresh` and the result are as for
+        [`MatrixTable.get_async`][multiverso.tables.MatrixTable.get_async]. The keys are copied; do
+        not use `out` until the call has ended.
         """
         operation, ids = _operation(insert), as_ids(keys, "keys")
         require_async_mode(fresh, _session.current().options.mode_name)
@@ -275,20 +261,10 @@ class HashTable(KeyCalls):
         return self._read_in_background(operation, ids, shape, out, finisher)
 
     def add_async(self, data: ArrayLike, keys: ArrayLike) -> Future[None]:
-        """Begin an `add` in the background, as `MatrixTable.add_async` does.
+        """Begin an `add` in the background, with its arguments, which are copied.
 
-        It raises the errors of [`MatrixTable.add_async`][multiverso.tables.MatrixTable.add_async].
-
-        Parameters
-        ----------
-        data, keys
-            As for `add`. They are copied.
-
-        Returns
-        -------
-        multiverso.tables.Future
-            As for `ArrayTable.add_async`.
-
+        When the call waits, its result and its errors are as for
+        [`ArrayTable.add_async`][multiverso.tables.ArrayTable.add_async].
         """
         ids, delta = self._rows_of(data, keys)
         return self._background.start(b"add_keys", ids, delta, None)

@@ -66,11 +66,6 @@ def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:
     ndarray of int64, shape (n,)
         The keys.
 
-    Raises
-    ------
-    TypeError
-        If a value is something else.
-
     Examples
     --------
     >>> import multiverso as mv

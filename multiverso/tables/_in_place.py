@@ -163,17 +163,12 @@ class InPlaceCalls(ShapedTable):
         Parameters
         ----------
         out : array of the table's shape
-            As `delta` of `prepare_add`, and writable.
+            As `delta` of `prepare_add`, whose errors this call has, and writable.
 
         Returns
         -------
         callable
             A function as that of `prepare_add`, but it returns `out`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `out` is not such an array. The message says what was expected.
 
         """
         sink = arrays.as_shared(out, self._dtype, (self._shape,), "out", is_output=True)
@@ -193,11 +188,6 @@ class InPlaceCalls(ShapedTable):
         -------
         callable
             A function as that of `prepare_add`, but it returns `out`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If one of them is not such an array. The message says what was expected.
 
         """
         source = arrays.as_shared(delta, self._dtype, self._input_shapes, "delta")

@@ -160,15 +160,13 @@ class MatrixTable(DenseTable):
 
         Parameters
         ----------
-        row_ids : array_like of int with shape (n,), optional
-            The rows to return, in this order; a row may occur twice. All rows by default.
-        out : array of shape (num_row, num_col) or (n, num_col), optional
-            The array to write the values to, of the table's `dtype` or `value_dtype`.
+        row_ids, out : optional
+            As for `get`.
 
         Returns
         -------
         numpy.ndarray
-            `out` itself, or a new array of that shape.
+            `out` itself, or a new array of shape (num_row, num_col) or (n, num_col).
 
         Examples
         --------
@@ -264,12 +262,8 @@ class MatrixTable(DenseTable):
     ) -> Future[Any]:
         """Begin a `get` in the background.
 
-        A thread of the library makes the background calls of a table in the order in which they
-        were started, while the program continues. Every other call on the table waits for them, so
-        a worker's calls on a table always run in the order of the program.
-
-        Wrong arguments raise as in [`get`][multiverso.tables.MatrixTable.get]; the future raises
-        all other errors of `get`.
+        The order of the calls and the errors are those of
+        [`ArrayTable.get_async`][multiverso.tables.ArrayTable.get_async].
 
         Parameters
         ----------
@@ -300,27 +294,10 @@ class MatrixTable(DenseTable):
         return self._read_in_background(b"get_rows", ids, shape, out, finisher)
 
     def add_async(self, data: ArrayLike, row_ids: ArrayLike | None = None) -> Future[None]:
-        """Begin an `add` in the background. The arguments are copied.
+        """Begin an `add` in the background, with its arguments, which are copied.
 
-        The call itself waits only if more than 256 MiB of deltas are waiting to be added.
-
-        Parameters
-        ----------
-        data, row_ids
-            As for `add`.
-
-        Returns
-        -------
-        multiverso.tables.Future
-            As for `ArrayTable.add_async`.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError, StateError
-            As for `add`. All other errors of `add` are raised by the future.
-        OperationTimeout
-            If the deltas that are waiting leave no room within the session's timeout.
-
+        When the call waits, its result and its errors are as for
+        [`ArrayTable.add_async`][multiverso.tables.ArrayTable.add_async].
         """
         if row_ids is None:
             self._fresh_gets.note(None)

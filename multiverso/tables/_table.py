@@ -227,9 +227,8 @@ class Table(OnDisk):
     def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.
 
-        Parameters and errors are those of `multiverso.save`; the save is never in the background,
-        and never incremental.
-        The checkpoint can also be loaded into a table of another name.
+        Parameters and errors are those of `multiverso.save`; the save is never in the background
+        or incremental. The checkpoint can also be loaded into a table of another name.
         """
         raw = checkpoint_calls.save_options(directory, step, keep)
         checked.MV_TableSave(self._handle, byref(raw))

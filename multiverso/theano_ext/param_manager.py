@@ -27,10 +27,8 @@ class MVModelParamManager(ParamManager, abc.ABC):
     ----------
     model : object
         The model that the two methods read and write; kept as `model`.
-    overlap : bool, optional
+    overlap, average : bool, optional
         As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
