@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from multiverso.tables._options import TableOptions
-    from multiverso.tables._types import Index, Out, Values
+    from multiverso.tables._types import Index, Out
 
 
 @document_options
@@ -76,13 +76,7 @@ class ArrayTable(DenseTable):
     ) -> None:
         super().__init__(lambda: array_shape(size), init_value, options)
 
-    @overload
-    def get(self, sync: bool = False, out: None = None, index: Index | None = None) -> Values: ...
-    @overload
-    def get(self, sync: bool = False, *, out: Out, index: Index | None = None) -> Out: ...
-    @overload
-    def get(self, sync: bool, out: Out, index: Index | None = None) -> Out: ...
-    def get(self, sync: bool = False, out: Any = None, index: Any = None) -> Any:
+    def get(self, sync: bool = False, out: Out | None = None, index: Index | None = None) -> Out:
         """Return the whole table, or a part of it.
 
         The result contains all earlier adds of this worker, and at least the adds of the other
@@ -168,11 +162,7 @@ class ArrayTable(DenseTable):
         else:
             self._add_part(data, index)
 
-    @overload
-    def peek(self, out: None = None) -> Values: ...
-    @overload
-    def peek(self, out: Out) -> Out: ...
-    def peek(self, out: Any = None) -> Any:
+    def peek(self, out: Out | None = None) -> Out:
         """Return the whole table without taking part in a round, for an evaluation on one worker.
 
         In sync mode the result is the state after the last round to which all workers have added.
@@ -209,11 +199,7 @@ class ArrayTable(DenseTable):
         """
         return self._read(b"get", None, self._shape, out, capi.MV_PEEK)
 
-    @overload
-    def get_async(self, out: None = None) -> Future[Values]: ...
-    @overload
-    def get_async(self, out: Out) -> Future[Out]: ...
-    def get_async(self, out: Any = None) -> Future[Any]:
+    def get_async(self, out: Out | None = None) -> Future[Out]:
         """Begin a `get` in the background.
 
         A thread of the library makes the background calls of a table in the order in which they

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import re
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from multiverso.tables._options import TableOptions
-    from multiverso.tables._types import Out, Values
+    from multiverso.tables._types import Out
 
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
 _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -124,15 +124,9 @@ class HashTable(KeyCalls):
         super().__init__(configure, options)
         self._fresh_gets = FreshGets()
 
-    @overload
     def get(
-        self, keys: ArrayLike, insert: bool = True, sync: bool = False, out: None = None
-    ) -> Values: ...
-    @overload
-    def get(self, keys: ArrayLike, insert: bool = True, sync: bool = False, *, out: Out) -> Out: ...
-    @overload
-    def get(self, keys: ArrayLike, insert: bool, sync: bool, out: Out) -> Out: ...
-    def get(self, keys: Any, insert: bool = True, sync: bool = False, out: Any = None) -> Any:
+        self, keys: ArrayLike, insert: bool = True, sync: bool = False, out: Out | None = None
+    ) -> Out:
         """Return the rows of keys, and give a row to the keys that have none.
 
         Like the get of a matrix, the result contains all earlier adds of this worker, and at least
@@ -170,11 +164,7 @@ class HashTable(KeyCalls):
         flags = COLLECTIVE if sync is not False and flag(sync, "sync") else 0
         return self._read(_operation(insert), ids, (len(ids), self._num_col), out, flags)
 
-    @overload
-    def peek(self, keys: ArrayLike, out: None = None) -> Values: ...
-    @overload
-    def peek(self, keys: ArrayLike, out: Out) -> Out: ...
-    def peek(self, keys: Any, out: Any = None) -> Any:
+    def peek(self, keys: ArrayLike, out: Out | None = None) -> Out:
         """Return the rows of keys without taking part in a round, as a matrix does.
 
         Keys without a row keep having none, and are returned with their initial values.
@@ -236,17 +226,14 @@ class HashTable(KeyCalls):
         ids, delta = self._rows_of(data, keys)
         self._write(b"add_keys", ids, delta)
 
-    @overload
     def get_async(
-        self, keys: ArrayLike, out: None = None, *, insert: bool = True, fresh: bool = False
-    ) -> Future[Values]: ...
-    @overload
-    def get_async(
-        self, keys: ArrayLike, out: Out, *, insert: bool = True, fresh: bool = False
-    ) -> Future[Out]: ...
-    def get_async(
-        self, keys: Any, out: Any = None, *, insert: bool = True, fresh: bool = False
-    ) -> Future[Any]:
+        self,
+        keys: ArrayLike,
+        out: Out | None = None,
+        *,
+        insert: bool = True,
+        fresh: bool = False,
+    ) -> Future[Out]:
         """Begin a `get` in the background, with its arguments, which raise its errors.
 
         `fresh` and the result are as for

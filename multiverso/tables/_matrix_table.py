@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from multiverso.tables._options import TableOptions
-    from multiverso.tables._types import Index, Out, Values
+    from multiverso.tables._types import Index, Out
 
 
 @document_options
@@ -78,30 +78,13 @@ class MatrixTable(DenseTable):
         """The number of columns."""
         return self._shape[1]
 
-    @overload
     def get(
         self,
         row_ids: ArrayLike | None = None,
         sync: bool = False,
-        out: None = None,
+        out: Out | None = None,
         index: Index | None = None,
-    ) -> Values: ...
-    @overload
-    def get(
-        self,
-        row_ids: ArrayLike | None = None,
-        sync: bool = False,
-        *,
-        out: Out,
-        index: Index | None = None,
-    ) -> Out: ...
-    @overload
-    def get(
-        self, row_ids: ArrayLike | None, sync: bool, out: Out, index: Index | None = None
-    ) -> Out: ...
-    def get(
-        self, row_ids: Any = None, sync: bool = False, out: Any = None, index: Any = None
-    ) -> Any:
+    ) -> Out:
         """Return the whole table, some rows, or a rectangle.
 
         The result contains all earlier adds of this worker, and at least the adds of the other
@@ -146,13 +129,7 @@ class MatrixTable(DenseTable):
         flags = 0 if sync is False else self._sync_flags(sync)
         return self._read(b"get_rows", ids, (len(ids), self._shape[1]), out, flags)
 
-    @overload
-    def peek(self, row_ids: ArrayLike | None = None, out: None = None) -> Values: ...
-    @overload
-    def peek(self, row_ids: ArrayLike | None = None, *, out: Out) -> Out: ...
-    @overload
-    def peek(self, row_ids: ArrayLike | None, out: Out) -> Out: ...
-    def peek(self, row_ids: Any = None, out: Any = None) -> Any:
+    def peek(self, row_ids: ArrayLike | None = None, out: Out | None = None) -> Out:
         """Return the table or some rows without taking part in a round, as in `ArrayTable`.
 
         It raises the errors of [`ArrayTable.peek`][multiverso.tables.ArrayTable.peek], and for
@@ -236,30 +213,14 @@ class MatrixTable(DenseTable):
         ids, delta = self._rows_of(data, row_ids)
         self._write(b"add_rows", ids, delta)
 
-    @overload
-    def add_get(self, data: ArrayLike, out: None = None) -> Values: ...
-    @overload
-    def add_get(self, data: ArrayLike, out: Out) -> Out: ...
-    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+    def add_get(self, data: ArrayLike, out: Out | None = None) -> Out:
         """Apply a delta to the whole table and return the new values; see `ArrayTable.add_get`."""
         self._fresh_gets.note(None)
         return super().add_get(data, out)
 
-    @overload
     def get_async(
-        self, row_ids: ArrayLike | None = None, out: None = None, *, fresh: bool = False
-    ) -> Future[Values]: ...
-    @overload
-    def get_async(
-        self, row_ids: ArrayLike | None = None, *, out: Out, fresh: bool = False
-    ) -> Future[Out]: ...
-    @overload
-    def get_async(
-        self, row_ids: ArrayLike | None, out: Out, *, fresh: bool = False
-    ) -> Future[Out]: ...
-    def get_async(
-        self, row_ids: Any = None, out: Any = None, *, fresh: bool = False
-    ) -> Future[Any]:
+        self, row_ids: ArrayLike | None = None, out: Out | None = None, *, fresh: bool = False
+    ) -> Future[Out]:
         """Begin a `get` in the background.
 
         The order of the calls and the errors are those of
