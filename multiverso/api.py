@@ -172,7 +172,7 @@ def init(options: SessionOptions) -> Session:
     (0, 1)
 
     """
-    return _session.open_session(options)[0]
+    return _session.open_session(options)
 
 
 @suggests_names
@@ -196,11 +196,11 @@ def session(options: SessionOptions) -> Iterator[Session]:
 
     """
     if _session.is_open():
-        yield _session.open_session(options)[0]
+        yield _session.open_session(options)
         return
     opened: Session | None = None
     try:
-        opened = _session.open_session(options)[0]
+        opened = _session.open_session(options)
         with opened:
             yield opened
     except BaseException as error:  # perhaps of an interrupt just before or after the inner block

@@ -241,11 +241,7 @@ def watch(
 
 
 class FirstFailure:
-    """A reaction for `watch`: the job fails as the first rank has failed that did so by itself.
-
-    `ends_job` means that a failure ends the other ranks, and `allows_failures` that the code is 0
-    if that of any rank is.
-    """
+    """A reaction for `watch`: the job fails as the first rank has that failed by itself."""
 
     def __init__(
         self, started: Processes, *, ends_job: bool, allows_failures: bool = False

@@ -75,10 +75,7 @@ def between(value: Any, what: str, least: float, most: float = math.inf) -> floa
 
 
 def _plain(value: Any) -> Any:
-    """Return what an array or a tensor without dimensions contains, and other values as they are.
-
-    Other arrays and tensors are returned as None, since some of them count as integers too.
-    """
+    """Return the content of an array without dimensions, None for other arrays, else the value."""
     shape = getattr(value, "shape", None)
     if shape is None or isinstance(value, type):
         return value

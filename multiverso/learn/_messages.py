@@ -56,11 +56,7 @@ def share(value: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def agreement() -> Iterator[None]:
-    """Let all ranks continue after the block if it succeeds on all of them. Collective.
-
-    A rank whose block raises an exception raises that exception, and the others InputError or
-    StoppedError.
-    """
+    """Let all ranks continue after the block if it succeeds on all, or else raise. Collective."""
     raised: Exception | None = None
     failure = None
     try:

@@ -127,11 +127,7 @@ def dense_encoder(table: Any) -> type[DenseEncoder]:
 
 
 class RowsEncoder(Encoder):
-    """The rows of this node that exist: those with keys, or those that have ever changed.
-
-    `dtype` is that of the table's results. `initial` is the value of the elements of other rows, or
-    None if that is not one number.
-    """
+    """The rows of this node that exist; the elements of all others are `initial`, if not None."""
 
     def __init__(self, stored: str, dtype: np.dtype[Any], initial: float | None) -> None:
         super().__init__(stored)

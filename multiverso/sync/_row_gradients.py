@@ -73,11 +73,7 @@ def _insertion(table: RowTable, insert: bool) -> dict[str, bool]:
 
 
 class _Parts:
-    """Ids of rows and their gradients, of one or more batches.
-
-    A row may occur many times. The rows are merged now and then, so that the memory is limited by
-    the number of different rows, however many batches come before the gradients are sent.
-    """
+    """Ids of rows and their gradients, merged now and then to limit the memory."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[NDArray[np.int64], NDArray[Any]]] = []

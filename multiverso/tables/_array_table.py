@@ -259,11 +259,7 @@ class ArrayTable(DenseTable):
 
 
 class ExchangeTable(ArrayTable):
-    """An array of which each worker keeps a copy, for `ParamSync` and `multiverso.learn`.
-
-    Its `wire` also encodes deltas, and what `add_get` returns, in async mode and with bounded
-    staleness.
-    """
+    """An array that each worker copies, whose `wire` also encodes the calls outside rounds."""
 
     __slots__ = ()
     _encodes_calls = True

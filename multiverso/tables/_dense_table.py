@@ -30,11 +30,7 @@ _NO_FLAGS: Final = c_int32.from_param(0)
 
 
 class DenseTable(AtomicCalls, InPlaceCalls):
-    """An array or a matrix.
-
-    `_get`, `_add` and `add_get` start with the fast path: an array that needs no conversion is
-    passed directly to the library. The functions of `arrays` convert everything else.
-    """
+    """An array or a matrix, with a fast path for arrays that the library can take as they are."""
 
     __slots__ = ()
 

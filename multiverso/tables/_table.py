@@ -367,10 +367,7 @@ class Table(OnDisk):
 
 
 def _caller() -> tuple[int, str]:
-    """Return the stacklevel of `_caller`'s caller for the first code outside the package, and it.
-
-    The second value is the file and the line.
-    """
+    """Return the stacklevel and the place of the first code outside the package, for the caller."""
     stacklevel, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         stacklevel, frame = stacklevel + 1, frame.f_back
