@@ -192,7 +192,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
-    """Serve the metrics until an exception ends it, and `announce` the address, also of port 0."""
+    """Serve the metrics until an exception ends it; `announce` gets the address, also of port 0."""
     with _Server(host, port) as server:
         shown = f"[{host}]" if ":" in host else host
         announce(f"http://{shown}:{server.server_address[1]}/metrics")

@@ -145,7 +145,7 @@ def forget() -> None:
 
 
 def _may_wait(error: BaseException, seconds: float) -> bool:
-    """Let what a notice raises wait for calls with other ranks: nobody could save after it."""
+    """Let what a notice raises wait for the ends of calls whose interruption prevents a save."""
     if state.session is None or isinstance(error, KeyboardInterrupt | EndOfJob):
         return False
     return state.since is not None or seconds < FOLLOWING_NOTICE

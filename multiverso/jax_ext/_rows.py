@@ -69,7 +69,7 @@ def rows_of(
 
 
 def look_up_with(gradients: RowGradients, insert: bool = True) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, of new keys too if `insert`, with `gradients`."""
+    """Return look_up(connection, ids), whose rows' gradients are collected; `insert` adds keys."""
 
     def collect(ids: Any, row_gradients: Any) -> None:
         # JAX may use the memory again after the call.

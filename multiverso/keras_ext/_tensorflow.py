@@ -171,7 +171,7 @@ def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[Share])
 
 
 def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, of new keys too if `insert`, with `gradients`."""
+    """Return look_up(connection, ids), whose rows' gradients are collected; `insert` adds keys."""
     dtype = tf.dtypes.as_dtype(gradients.dtype)
 
     def collect(ids: Any, row_gradients: Any) -> Any:

@@ -20,7 +20,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int64]:
-    """Return `ids` as int64 of one dimension, without a copy if possible; None means keys."""
+    """Return `ids`, keys without `num_row`, as int64 of one dimension, uncopied if possible."""
     if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1:
         return ids if ids.flags.carray else np.require(ids, _INT64, ("C", "A"))
     if isinstance(ids, list | tuple):

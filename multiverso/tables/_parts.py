@@ -8,7 +8,10 @@ _ALL = slice(None)
 
 
 def part_of(index: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
-    """Return first row, rows, first column and columns of NumPy's basic index, and the shape."""
+    """Return the part of a table that NumPy's basic indexing selects, and the shape of its values.
+
+    The part is the first row, the number of rows, the first column and the number of columns.
+    """
     items = index if type(index) is tuple else (index,)
     if len(items) != len(shape):
         items = _expanded(items, shape)
