@@ -34,19 +34,13 @@ Encoded: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 class Encoder:
-    """Base of the encoders of one table on one node.
-
-    `stored` is the dtype in the format; "BF16" rounds float32.
-    """
+    """Base of the encoders of one table on one node; `stored` is the dtype in the format."""
 
     def __init__(self, stored: str) -> None:
         self.stored = stored
 
     def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
-        """Return what to write of a version of a table, under a name in the file.
-
-        Raise OutdatedError if the session has not got the version any more.
-        """
+        """Return what to write of a version; raise OutdatedError if the session has it no more."""
         raise NotImplementedError
 
     def _record(
@@ -103,10 +97,7 @@ class DenseEncoder(Encoder):
 
 
 class CopyEncoder(DenseEncoder):
-    """An array with an initializer, whose values are copied because they may not be in memory.
-
-    Each node writes the elements that it has.
-    """
+    """A part of an array with an initializer, copied since it may not be in memory."""
 
     def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
         """Return all values of this node, or which differ."""
@@ -136,11 +127,7 @@ def dense_encoder(table: Any) -> type[DenseEncoder]:
 
 
 class RowsEncoder(Encoder):
-    """The rows of this node that exist: those with keys, or those that have ever changed.
-
-    `dtype` is that of the table's results. `initial` is the value of the elements of other rows, or
-    None if that is not one number.
-    """
+    """The rows of this node that exist; the elements of all others are `initial`, if not None."""
 
     def __init__(self, stored: str, dtype: np.dtype[Any], initial: float | None) -> None:
         super().__init__(stored)

@@ -53,10 +53,7 @@ _Item: TypeAlias = _Job | Literal["failed"] | None
 
 
 class Publisher:
-    """Writes the versions of a session to the folder `path`, in their order.
-
-    Every node's first rank has one, and writes the rows of its node.
-    """
+    """Writes this node's rows of a session's versions to the folder `path`, in their order."""
 
     def __init__(self, session: Session, path: str) -> None:
         self.path = path
@@ -81,11 +78,7 @@ class Publisher:
             raise
 
     def make_room(self, session: Session) -> None:
-        """Wait until all versions before the session's last one have been written.
-
-        The session keeps two versions, and the next call replaces the one before the last. It also
-        drops the copies of tables that have been freed.
-        """
+        """Wait until all versions before the last are written: the next call drops one."""
         here = _tables(session).keys()
         # An interrupt may have ended a call that has published, so the session itself is asked.
         last_version = 0 if self._view is None else self._view.version

@@ -45,10 +45,8 @@ def load_live(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is invalid, or no module of the session fits, or several do.
-    StateError, OperationTimeout
-        As for `multiverso.View.cut`.
+    TypeError, ValueError, StateError, OperationTimeout
+        If no module of the session fits, or several do; as for `multiverso.View.cut`.
 
     Examples
     --------
