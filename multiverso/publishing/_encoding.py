@@ -15,7 +15,7 @@ from multiverso._native import arrays, capi
 from multiverso._native.library import checked
 from multiverso.publishing._format import DTYPES, Tensor, result_of
 from multiverso.readers._memory import BLOCK, MemoryTable
-from multiverso.readers._rows import RowStore, unlike
+from multiverso.readers._rows import RowStore, in_order, unlike
 
 #: The name of a dtype in the format, by its code in the C API.
 NAMES: Final = {
@@ -151,14 +151,14 @@ class RowsEncoder(Encoder):
         """Return all rows, or the changed rows and the keys that have lost theirs."""
         is_full = is_full or self._store is None
         if live.is_hash:
-            keys, values = live._copy(version)
+            keys, values = in_order(*live._copy(version))
         else:
             # A publication that failed has left its lists, whose rows are looked at again.
             keys, values = _some_rows(live, version, self.candidates)
             self.candidates.clear()
         rows = self._bits(values)
         if self._store is None:
-            self._store = RowStore(rows[:0])
+            self._store = RowStore(keys[:0], rows[:0])
         if self._initial is not None and not live.is_hash:
             # Memory comes in areas, whose other rows are initial.
             differs = unlike(rows, self._initial) | self._store.find(keys)[1]

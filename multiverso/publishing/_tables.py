@@ -207,7 +207,7 @@ class FollowedRows(FollowedTable):
         self._initial = record["initial"]
         if self._initial is not None and type(self._initial) not in (int, float):
             raise ValueError(f"expected a number as the initial value, received {self._initial!r}")
-        self._store = RowStore(np.empty((0, self._num_col), DTYPES[self._stored]))
+        self._store = RowStore(_NONE, np.empty((0, self._num_col), DTYPES[self._stored]))
         self._changed = self._gone = _NONE
         self._former = _NONE  # keys of the table that this one has replaced
 

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from ctypes import byref, c_int64, c_void_p
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -20,7 +20,7 @@ from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import checked, complete, lib
 from multiverso._native.node_calls import by_name, read_description
 from multiverso.errors import OperationTimeout, StateError
-from multiverso.readers._rows import RowStore, unlike
+from multiverso.readers._rows import RowStore, in_order, unlike
 from multiverso.readers._tables import ViewTable
 from multiverso.readers._view import Changes, Cut, View, chosen, seconds
 
@@ -143,25 +143,34 @@ class MemoryTable(ViewTable):
             self._find(_NONE)  # which says why there can be none
         operation = b"get" if ids is None else b"get_keys" if self.is_hash else b"get_rows"
         while True:
-            with suppress(OutdatedError):
-                return self._run(self._version(), operation, ids, out)
+            try:
+                return self._run(0 if self.is_live else self._version(), operation, ids, out)
+            except OutdatedError:
+                pass  # The session has published twice meanwhile.
 
     def _version(self) -> int:
-        """Return the version to read, or 0 for the current values.
+        """Return the last version.
 
-        It is also 0 if there is none. The library then says why the current values cannot be read.
+        It is 0 if there is none. The library then says why the current values cannot be read.
         """
-        if self.is_live:
-            return 0
         return int(read_description(checked.MV_ReaderDescribe, self._handle)["version"])
 
     def _run(
         self, version: int, operation: bytes, ids: NDArray[np.int64] | None, out: NDArray[Any]
     ) -> None:
         """Read into `out`; raise OutdatedError if the version is not complete any more."""
-        keys = (None, 0) if ids is None else (arrays.address(ids), len(ids))
-        target = (arrays.address(out), out.size)
-        _complete(lib.MV_ReaderRun(self._handle, self._id, version, operation, *keys, *target))
+        status = lib.MV_ReaderRun(
+            self._handle,
+            self._id,
+            version,
+            operation,
+            None if ids is None else arrays.pointer(ids),
+            0 if ids is None else len(ids),
+            arrays.pin(out),
+            out.size,
+        )
+        if status:
+            _complete(status)
 
     def _compare(
         self, version: int, code: int, first: int, before: NDArray[Any], *, finds: bool = False
@@ -206,7 +215,7 @@ class MemoryTable(ViewTable):
             cells = np.empty((len(ids), 2), np.int64)  # the key of each row, and 0 for none
             self._run(version, b"cells", ids, cells)
             found.append(cells[cells[:, 1] != 0, 0])
-        keys = np.sort(np.concatenate(found))
+        keys = np.concatenate(found)
         rows = np.empty((len(keys), self._num_col), self.dtype)
         self._run(version, b"get_keys", keys, rows)
         return keys, rows
@@ -339,7 +348,8 @@ def _difference(before: MemoryTable | None, copy: Any, table: MemoryTable, now: 
     if not table.is_hash:
         places = np.flatnonzero(unlike(copy, now) if is_same else np.ones(len(now), bool))
         return places + table.rows.start, now[places], _NONE
-    keys, rows = now
-    former = RowStore(copy[1], copy[0]) if before is not None and before.is_hash else RowStore(rows)
-    differs = former.differ(keys, rows) if is_same else np.ones(len(keys), bool)
-    return keys[differs], rows[differs], np.setdiff1d(former.keys, keys)
+    keys, rows = in_order(*now)
+    differs, former = np.ones(len(keys), bool), copy[0] if isinstance(copy, tuple) else _NONE
+    if is_same:
+        differs = RowStore(*in_order(*copy)).differ(keys, rows)
+    return keys[differs], rows[differs], np.setdiff1d(former, keys)

@@ -8,6 +8,12 @@ from numpy.typing import NDArray
 _NONE: Final = np.empty(0, np.int64)
 
 
+def in_order(keys: NDArray[np.int64], rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return keys in ascending order, and their rows."""
+    order = np.argsort(keys)
+    return keys[order], rows[order]
+
+
 def unlike(rows: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which rows, or elements of an array, differ bit by bit."""
     bits = np.dtype(f"u{rows.itemsize}")
@@ -18,7 +24,7 @@ def unlike(rows: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
 class RowStore:
     """Rows by key, of which some change at a time."""
 
-    def __init__(self, rows: NDArray[Any], keys: NDArray[np.int64] = _NONE) -> None:
+    def __init__(self, keys: NDArray[np.int64], rows: NDArray[Any]) -> None:
         self.rows = rows
         #: The keys in ascending order, and the places of their rows in `rows`, of which some are
         #: free.
