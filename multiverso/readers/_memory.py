@@ -69,18 +69,13 @@ def attach(job: str | int, *, timeout: float = 0.0) -> View:
 
     Examples
     --------
-    An evaluator waits for the versions that a training job publishes; here both are one process:
-
     >>> import os
     >>> import multiverso as mv
     >>> with mv.session(name="job"):
     ...     table = mv.ArrayTable(2, [1, 2], name="weights")
-    ...     version = mv.publish(step=100)
     ...     with mv.attach(os.getpid(), timeout=60) as view:
-    ...         seen = view.wait(1)
-    ...         cut = view.cut()
-    ...         print(cut.step, cut["weights"])
-    100 [1. 2.]
+    ...         view.tables["weights"].get()
+    array([1., 2.], dtype=float32)
 
     """
     name, pid = (
@@ -327,12 +322,12 @@ class MemoryStore:
             cut, tables = self._retry(_copies, [name], deadline, what)
             changes = _difference(before, copy, tables[name], cut[name])
             self._seen[name] = waits, tables[name], cut[name], changes
-        self.state()  # which raises StateError after `close`
         found: Changes = changes
         return found
 
     def close(self) -> None:
-        """Release the memory of the session."""
+        """Release the memory of the session, and the copies."""
+        self._seen.clear()
         lib.MV_ReaderClose(self.handle)
 
 

@@ -90,11 +90,11 @@ class ViewTable:
         Raises
         ------
         IndexError
-            If an id is not a row of the table. If a row does not exist, its initial values are
+            If an id is not a row of the table, or a row does not exist, its initial values are
             random, and there is no default.
         StateError
-            After `View.close`, or if the view has no such table any more. If the session has ended
-            and `is_live` is true, or if it has published nothing and `is_live` is false.
+            After `View.close`; if the view has no such table any more; if the session has ended
+            and `is_live` is true, or has published nothing and `is_live` is false.
         OperationTimeout
             If a rank was suspended while it changed the table.
         UnsupportedError

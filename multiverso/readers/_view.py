@@ -99,7 +99,7 @@ class View:
 
     Examples
     --------
-    A copy of a table elsewhere, such as an index for search, that follows what changes:
+    A copy of a table elsewhere that follows what changes:
 
     >>> import os
     >>> import multiverso as mv
@@ -214,18 +214,16 @@ class View:
     ) -> AbstractContextManager[Cut]:
         """Show tables as `cut` copies them, without a copy.
 
-        The arrays lie in memory that the session shares with all its readers on the machine. They
-        stay as they are until the end of the block, or `close`, or the end of this process, however
-        it ends. The session publishes to other memory meanwhile, and never waits for a reader.
-
-        Over a folder, the arrays lie in the memory of this process, and the block holds `lock`.
-        Values that are stored in 16 bits are copied.
+        The arrays lie in memory that the session shares with all its readers on the machine, and
+        stay as they are until the end of the block, or `close`, or the end of this process. The
+        session publishes to other memory meanwhile, and never waits for a reader. Over a folder,
+        they lie in the memory of this process, and the block holds `lock`; values that are stored
+        in 16 bits are copied.
 
         Parameters
         ----------
         tables : iterable of str, optional
-            As for `cut`. Of a hash table, or a table with an initializer, only some rows exist;
-            `cut` copies these, and here they are a ValueError.
+            As for `cut`, but all rows of the tables must exist; otherwise it is a ValueError.
         timeout : float, optional
             As for `cut`.
 
