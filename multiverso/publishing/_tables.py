@@ -35,15 +35,16 @@ Part: TypeAlias = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
 class FollowedTable(ViewTable):
     """A table of a followed folder, whose values this process keeps as the files have them."""
 
+    has_rows = False
+
     def __init__(
         self, key: str, record: Mapping[str, Any], lock: RLock, default: float | None
     ) -> None:
-        has_rows = isinstance(self, FollowedRows)
         shape, dtype = record["shape"], _RESULTS[record["stored"]]
-        is_hash = has_rows and shape[0] is None
+        is_hash = self.has_rows and shape[0] is None
         sizes = (None if is_hash else natural(shape[0]), *map(natural, shape[1:]))
-        super().__init__(arguments.text(record["table"], "table"), sizes, dtype, has_rows)
-        is_table = len(shape) == 2 or (len(shape) == 1 and not has_rows)
+        super().__init__(arguments.text(record["table"], "table"), sizes, dtype, self.has_rows)
+        is_table = len(shape) == 2 or (len(shape) == 1 and not self.has_rows)
         if not is_table or not 0 < self._num_col <= _MOST_COLUMNS or dtype.name != record["dtype"]:
             raise ValueError(
                 f"expected the shape and the dtype of a table, received {shape!r:.100} and "
@@ -53,7 +54,7 @@ class FollowedTable(ViewTable):
         self._stored = record["stored"]
         self._lock = lock
         self._default = default
-        self._needs_ids = has_rows
+        self._needs_ids = self.has_rows
         #: Why the table shows nothing any more.
         self._end: str | None = None
 
@@ -199,6 +200,8 @@ class FollowedArray(FollowedTable):
 
 class FollowedRows(FollowedTable):
     """A table of a followed folder of which some rows exist."""
+
+    has_rows = True
 
     def __init__(
         self, key: str, record: Mapping[str, Any], lock: RLock, default: float | None
