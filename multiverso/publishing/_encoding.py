@@ -157,15 +157,20 @@ class RowsEncoder(Encoder):
             keys, values = _some_rows(live, version, self.candidates)
             self.candidates.clear()
         rows = self._bits(values)
-        if self._store is None:
-            self._store = RowStore(keys[:0], rows[:0])
         if self._initial is not None and not live.is_hash:
             # Memory comes in areas, whose other rows are initial.
-            differs = unlike(rows, self._initial) | self._store.find(keys)[1]
+            differs = unlike(rows, self._initial)
+            if self._store is not None:
+                differs |= self._store.find(keys)[1]
             keys, rows = keys[differs], rows[differs]
-        changed = self._store.differ(keys, rows)
-        removed = np.setdiff1d(self._store.keys, keys) if live.is_hash else keys[:0]
-        self._store.update(keys, rows, removed)
+        changed, removed = np.ones(len(keys), bool), keys[:0]
+        if self._store is None:
+            self._store = RowStore(keys, rows)
+        else:
+            changed = self._store.differ(keys, rows)
+            if live.is_hash:
+                removed = np.setdiff1d(self._store.keys, keys, True)
+            self._store.update(keys, rows, removed)
         initial = None if self._initial is None else result_of(self.stored, self._initial).item()
         record = self._record(name, live, is_full, initial=initial)
         if is_full:

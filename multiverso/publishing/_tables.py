@@ -273,12 +273,12 @@ class FollowedRows(FollowedTable):
         keys, rows, removed, is_full = change
         changed = keys
         if is_full:
-            removed = np.setdiff1d(np.union1d(self._store.keys, self._former), keys)
+            removed = np.setdiff1d(np.union1d(self._store.keys, self._former), keys, True)
             self._former = _NONE
             changed = keys[self._store.differ(keys, rows)]
         self._store.update(keys, rows, removed)
-        self._changed = np.setdiff1d(np.union1d(self._changed, changed), removed)
-        self._gone = np.setdiff1d(np.union1d(self._gone, removed), keys)
+        self._changed = np.setdiff1d(np.union1d(self._changed, changed), removed, True)
+        self._gone = np.setdiff1d(np.union1d(self._gone, removed), keys, True)
 
     def _begin(self) -> None:
         """Forget what has changed."""

@@ -347,4 +347,4 @@ def _difference(before: MemoryTable | None, copy: Any, table: MemoryTable, now: 
     differs, former = np.ones(len(keys), bool), copy[0] if isinstance(copy, tuple) else _NONE
     if is_same:
         differs = RowStore(*in_order(*copy)).differ(keys, rows)
-    return keys[differs], rows[differs], np.setdiff1d(former, keys)
+    return keys[differs], rows[differs], np.setdiff1d(np.sort(former), keys, assume_unique=True)
