@@ -10,8 +10,8 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 
+from multiverso._native.ids import ids_of_any_shape
 from multiverso.sync._row_gradients import RowGradients, RowReader
-from multiverso.tables._ids import ids_of_any_shape
 
 #: JAX copies arguments of host calls from 100 KB on in threads of its pool, and the call waits for
 #: the copy. On one core the pool has one thread, which executes the compiled function that waits.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from multiverso._native.files import OpenFile
 from multiverso._native.tensor_files import LENGTH, Entry, read_header, read_json
 from multiverso.errors import PublicationError, StateError
-from multiverso.tables._live_table import BLOCK
+from multiverso.readers._memory import BLOCK
 
 #: The number of this format, in the metadata and in `latest.json`.
 FORMAT: Final = 1

@@ -19,9 +19,9 @@ from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing._encoding import NAMES, Encoder, RowsEncoder, dense_encoder
 from multiverso.publishing._format import Tensor
 from multiverso.publishing._writer import Place, Writer
-from multiverso.tables import MatrixTable, attach
-from multiverso.tables._live_table import LiveTable, OutdatedError
-from multiverso.tables._view import View
+from multiverso.readers import View, attach
+from multiverso.readers._memory import MemoryTable, OutdatedError
+from multiverso.tables import MatrixTable
 
 if TYPE_CHECKING:
     from multiverso._session import Session
@@ -41,7 +41,7 @@ class _Job(NamedTuple):
     version: int
     step: int
     options: Options
-    tables: dict[str, tuple[LiveTable, Encoder]]
+    tables: dict[str, tuple[MemoryTable, Encoder]]
     #: Ranges of rows that may have changed, of the tables with an initializer by their numbers.
     ranges: dict[int, NDArray[np.int64]]
     end: End
@@ -122,9 +122,10 @@ class Publisher:
         if self._view is None:
             self._view = attach(os.getpid())
         objects = _tables(session)
+        shown: dict[str, Any] = self._view.tables
         tables = {
             name: (live, self._encoder(live, objects.get(live._id), options))
-            for name, live in self._view.tables.items()
+            for name, live in shown.items()
             if live.is_published
         }
         here = {live._id for live, _ in tables.values()}
@@ -151,7 +152,7 @@ class Publisher:
     def _changed(self, key: int, table: MatrixTable) -> tuple[NDArray[np.int64], int]:
         return table._list_changes(self._seen.get(key, 0))
 
-    def _encoder(self, live: LiveTable, table: Any, options: Options) -> Encoder:
+    def _encoder(self, live: MemoryTable, table: Any, options: Options) -> Encoder:
         stored = NAMES[live._code]
         if options.rounds and stored == "F32":
             stored = "BF16"

@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from multiverso._native import capi, supported
 from multiverso._native.arguments import finite
+from multiverso._native.ids import ids_of_any_shape
 from multiverso.api import current_session
-from multiverso.publishing import FollowedTable
-from multiverso.tables import Future, HashTable, LiveTable, MatrixTable
-from multiverso.tables._ids import ids_of_any_shape
+from multiverso.readers import ViewTable
+from multiverso.tables import Future, HashTable, MatrixTable
 
-#: A table of a view, whose rows can only be read.
-ViewTable = LiveTable | FollowedTable
 #: A table whose rows are named by ids: row numbers or keys.
 RowTable = MatrixTable | HashTable | ViewTable
 

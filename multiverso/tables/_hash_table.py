@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from multiverso import _session, initializers
 from multiverso._native import capi
 from multiverso._native.arguments import choice, flag, integer
+from multiverso._native.ids import as_ids
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
-from multiverso.tables._ids import as_ids
 from multiverso.tables._key_calls import KeyCalls
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import input_shapes

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from multiverso import _session
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
+from multiverso._native.ids import as_ids
 from multiverso._native.library import checked
-from multiverso.tables._ids import as_ids
 from multiverso.tables._table import Table
 
 _run: Final = checked.MV_TableRun

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiverso import _session
 from multiverso._native import capi
+from multiverso._native.ids import as_ids
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._dense_table import DenseTable, checked_sync
-from multiverso.tables._ids import as_ids
 from multiverso.tables._options import document_options
 from multiverso.tables._parts import require_no_row_ids
 from multiverso.tables._shaped_table import input_shapes, matrix_shape
