@@ -95,8 +95,8 @@ bool Ledger::IsOpening(int rank) const {
 }
 
 bool Ledger::HasHadTime(int rank) const {
-  // The last look of the library at its exclusion lies before the end of the call, and after it each
-  // store may be a step, too.
+  // The last look of the library at its exclusion lies before the end of the call, and after it
+  // each store may be a step, too.
   const uint64_t last_steps = plan_.writes ? 1000 : 100;
   const auto suspended = points_at_suspension_.find(rank);
   return suspended != points_at_suspension_.end() &&
