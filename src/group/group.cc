@@ -70,6 +70,7 @@ bool Group::IsCompleted() const { return HasReached(group_state_->completed, seq
 void Group::BeginFailure(CollectiveKind kind, const Status& failure) {
   const Vote vote = Vote::Of(failure);
   next_failure_ = Status::Ok();
+  CountCall(kind);
   Begin(FailureOf(kind), &vote, sizeof(vote));
 }
 
@@ -92,6 +93,7 @@ Status Group::Agree(CollectiveKind kind, const Status& mine, const std::vector<i
 
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
   if (!next_failure_.ok()) return BeginFailure(kind, Status(next_failure_));
+  CountCall(kind);
   Begin(kind, data, bytes);
 }
 
@@ -108,7 +110,6 @@ void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   inquiry_.reset();
   RankSlot::GroupProgress& mine = memory_->own_slot().groups[index_];
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
-  if (!AsksAboutLeaving(OwnKind())) ++calls_;
   mine.sequence.store(sequence_, std::memory_order_release);
   (void)MV_FAILPOINT("group.begun");
   const uint64_t total = group_state_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
@@ -153,7 +154,6 @@ Status Group::AwaitResult(const WaitLimit& limit, Attachment* attachment) {
     const ExchangeSlot& mine = payload(members_->rank());
     const std::string data = mine.Bytes();
     const CollectiveKind kind = mine.is_failure() ? FailureOf(mine.kind()) : mine.kind();
-    --calls_;
     Begin(kind, data.data(), static_cast<int64_t>(data.size()));
   }
 }

@@ -103,6 +103,7 @@ class Group {
   Status Mismatch(const std::string& text) const;
 
  private:
+  void CountCall(CollectiveKind kind) { calls_ += AsksAboutLeaving(kind) ? 0 : 1; }
   void Begin(CollectiveKind kind, const void* data, int64_t bytes);
   // Does what Wait does, for a rank that the others have not excluded.
   Status AwaitResult(const WaitLimit& limit, Attachment* attachment);
