@@ -7,7 +7,8 @@
 //
 // The first node with members sends its contribution last, unless it has an attachment: while that
 // node's leader waits for the others, it can give up the collective for all ranks, and no other
-// rank completes it. It then tells them, since they may lack only its contribution.
+// rank completes it. A leader that gives up before it has sent its contribution tells the others,
+// since they may lack only that.
 #pragma once
 
 #include <cstdint>
