@@ -199,6 +199,13 @@ def address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
+def numbers_in(ranges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers in ranges, each a first number and an end."""
+    counts = ranges[:, 1] - ranges[:, 0]
+    shifts = ranges[:, 0] - np.cumsum(counts) + counts
+    return np.repeat(shifts, counts) + np.arange(counts.sum())
+
+
 def memory_at(
     address: int,
     shape: tuple[int, ...],

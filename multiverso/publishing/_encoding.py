@@ -5,7 +5,6 @@ Each encoder keeps a copy of what it has written, and compares the next version 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -179,15 +178,11 @@ def _some_rows(
     live: MemoryTable, version: int, lists: list[NDArray[np.int64]]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return the rows in lists of ranges of row numbers, as far as they are rows of this node."""
-    ranges = [pair for pairs in lists for pair in pairs.tolist()]
-    numbers = np.unique(np.concatenate([np.empty(0, np.int64), *_ids_in(ranges, live.rows)]))
+    ranges = np.concatenate([np.empty((0, 2), np.int64), *lists])
+    clipped = np.clip(ranges, live.rows.start, live.rows.stop)
+    numbers = np.unique(arrays.numbers_in(clipped))
     rows = np.empty((len(numbers), live._num_col), live.dtype)
     for first in range(0, len(numbers), _CHUNK):
         part = slice(first, first + _CHUNK)
         live._run(version, b"get_rows", numbers[part], rows[part])
     return numbers, rows
-
-
-def _ids_in(ranges: Iterable[tuple[int, int]], rows: range) -> list[NDArray[np.int64]]:
-    clipped = ((max(first, rows.start), min(end, rows.stop)) for first, end in ranges)
-    return [np.arange(first, end) for first, end in clipped if first < end]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_int32, c_int64
+from ctypes import POINTER, byref, c_int32, c_int64
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -144,9 +144,10 @@ class DenseTable(AtomicCalls, InPlaceCalls):
     def get_changed(self, since: int = 0) -> tuple[NDArray[np.int64], NDArray[Any], int]:
         """Return what has changed since an earlier call, for a copy of the table elsewhere.
 
-        Changes are tracked for pieces of 64 KiB, so the result contains all rows of each piece of
-        which at least one row has changed. A change that happens during the call is in its result
-        or in that of the next call. In sync mode the call counts as two gets.
+        Changes are tracked for each row, and for pieces of 64 KiB of an array, of rows of less than
+        16 bytes, and of the rows of other nodes: of such a piece, the result contains all rows. A
+        change that happens during the call is in its result or in that of the next call. In sync
+        mode the call counts as two gets.
 
         Parameters
         ----------
@@ -181,12 +182,12 @@ class DenseTable(AtomicCalls, InPlaceCalls):
         ...     row_ids, values, version = table.get_changed(version)
         ...     copy[row_ids] = values
         ...     (len(row_ids), 50_000 in row_ids, (copy == table.get()).all())
-        (1024, True, np.True_)
+        (1, True, np.True_)
 
         """
         since = integer(since, "since", 0)
         pairs, version = self._list_changes(since)
-        row_ids = np.concatenate([np.empty(0, np.int64), *(np.arange(*pair) for pair in pairs)])
+        row_ids = arrays.numbers_in(pairs)
         values = np.empty((len(row_ids), *self._shape[1:]), self._dtype)
         if len(row_ids) == self._shape[0]:
             checked.MV_TableGet(self._handle, arrays.address(values), values.size, 0)
@@ -203,11 +204,11 @@ class DenseTable(AtomicCalls, InPlaceCalls):
 
     def _list_changes(self, since: int) -> tuple[NDArray[np.int64], int]:
         """Return ranges of rows that have changed since a version, and the version of now."""
-        ranges = (c_int64 * (2 * self._description().max_changes))()
+        ranges = np.empty((self._description().max_changes, 2), np.int64)
         count, version = c_int64(), c_int64()
-        checked.MV_TableListChanges(self._handle, since, ranges, byref(count), byref(version))
-        pairs = np.frombuffer(ranges, np.int64)[: 2 * count.value].reshape(-1, 2)
-        return pairs, version.value
+        pointer = ranges.ctypes.data_as(POINTER(c_int64))
+        checked.MV_TableListChanges(self._handle, since, pointer, byref(count), byref(version))
+        return ranges[: count.value].copy(), version.value
 
     def _get_async(self, out: Any) -> Future[Any]:
         return self._read_in_background(b"get", None, self._shape, out)

@@ -45,10 +45,10 @@ Status CheckFormat(const std::string& bytes, const char* magic, const char* expe
   const auto version = in.Get<uint32_t>();
   if (version < kFormatVersion || version > kIncrementFormatVersion ||
       version == kChainFormatVersion) {
-    return CorruptionFailure(
-        path, kMagicBytes,
-        StrCat("expected version ", kFormatVersion, ", ", kLazyFormatVersion, " or ",
-               kIncrementFormatVersion, " of the format, received version ", version));
+    return CorruptionFailure(path, kMagicBytes,
+                             StrCat("expected version ", kFormatVersion, ", ", kLazyFormatVersion,
+                                    ", ", kStripesFormatVersion, " or ", kIncrementFormatVersion,
+                                    " of the format, received version ", version));
   }
   return Status::Ok();
 }
@@ -72,7 +72,15 @@ int64_t BytesOfTable(uint32_t version) {
 }
 
 int64_t BytesOfFile(uint32_t version) {
-  return kFileBytes + (version >= kIncrementFormatVersion ? kOriginBytes : 0);
+  return kFileBytes + (version >= kStripesFormatVersion ? kOriginBytes : 0);
+}
+
+int64_t AlignmentOf(uint32_t version) {
+  return version >= kIncrementFormatVersion ? kRunsAlignment : kDataAlignment;
+}
+
+int64_t HeaderBytes(uint32_t version, int64_t sections) {
+  return RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, AlignmentOf(version));
 }
 
 // Returns whether file `index` of a manifest comes after the files before it, as Manifest::files
@@ -123,10 +131,14 @@ uint32_t FormatOf(const std::string& manifest) {
 }
 
 uint32_t VersionOf(const Manifest& manifest) {
-  return manifest.is_increment() ? kIncrementFormatVersion : VersionOfData(manifest);
+  return manifest.is_increment() ? kIncrementFormatVersion : VersionOfData(manifest, {});
 }
 
-uint32_t VersionOfData(const Manifest& manifest) {
+uint32_t VersionOfData(const Manifest& manifest, const std::vector<Section>& sections) {
+  const bool has_runs = std::any_of(sections.begin(), sections.end(), [](const Section& section) {
+    return SavedTable::IsOfRuns(section.area);
+  });
+  if (has_runs) return kIncrementFormatVersion;
   const bool is_lazy = std::any_of(manifest.tables.begin(), manifest.tables.end(),
                                    [](const SavedTable& table) { return table.is_lazy(); });
   return is_lazy ? kLazyFormatVersion : kFormatVersion;
@@ -162,7 +174,7 @@ std::string EncodeManifest(const Manifest& manifest) {
     }
   }
   for (const SavedFile& file : manifest.files) {
-    const bool has_origin = version >= kIncrementFormatVersion;
+    const bool has_origin = version >= kStripesFormatVersion;
     out.Put(file.bytes).Put(file.header_crc).Put(has_origin ? file.index : uint32_t{0});
     if (has_origin) out.Put(file.id).Put(file.number);
   }
@@ -247,9 +259,10 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     file.bytes = in.Get<int64_t>();
     file.header_crc = in.Get<uint32_t>();
     file.index = in.Get<uint32_t>();
-    if (version < kIncrementFormatVersion) file.index = static_cast<uint32_t>(i);
-    file.id = version < kIncrementFormatVersion ? manifest.id : in.Get<uint64_t>();
-    file.number = version < kIncrementFormatVersion ? manifest.number : in.Get<int64_t>();
+    const bool has_origin = version >= kStripesFormatVersion;
+    if (!has_origin) file.index = static_cast<uint32_t>(i);
+    file.id = has_origin ? in.Get<uint64_t>() : manifest.id;
+    file.number = has_origin ? in.Get<int64_t>() : manifest.number;
     manifest.files.push_back(file);
     if (IsInOrder(manifest, static_cast<size_t>(i))) continue;
     return CorruptionFailure(path, in.position() - BytesOfFile(version),
@@ -257,27 +270,29 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
                                     "earlier ones, received file ",
                                     file.index, " of checkpoint ", file.number));
   }
-  if (VersionOf(manifest) != version) {
+  const uint32_t written = version == kStripesFormatVersion ? kIncrementFormatVersion : version;
+  if (VersionOf(manifest) != written) {
     return CorruptionFailure(
         path, kMagicBytes,
         StrCat("expected a table with an initializer in version ", kLazyFormatVersion,
-               ", and a file of an earlier checkpoint in version ", kIncrementFormatVersion));
+               ", and a file of an earlier checkpoint in versions ", kStripesFormatVersion, " and ",
+               kIncrementFormatVersion));
   }
   return manifest;
 }
 
-int64_t Section::padded_bytes() const { return RoundUp(bytes, kDataAlignment); }
+int64_t Section::padded_bytes() const { return RoundUp(bytes, alignment); }
 
 int64_t Section::blocks() const { return DivideUp(padded_bytes(), kBlockBytes); }
 
 bool LayOut(DataHeader* header) {
   constexpr int64_t kMaxOffset = int64_t{1} << 62;
   const auto sections = static_cast<int64_t>(header->sections.size());
-  header->header_bytes =
-      RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, kDataAlignment);
+  header->header_bytes = HeaderBytes(header->version, sections);
   int64_t offset = header->header_bytes;
   header->checksums = 0;
   for (Section& section : header->sections) {
+    section.alignment = AlignmentOf(header->version);
     section.offset = offset;
     section.first_checksum = header->checksums;
     if (section.bytes < 0 || section.bytes > kMaxOffset - kDataAlignment) return false;
@@ -310,15 +325,15 @@ Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
   MV_RETURN_IF_NOT_OK(CheckFormat(prelude, kDataMagic, "a data file of a checkpoint", path));
   const auto size = static_cast<int64_t>(prelude.size());
   if (size < kDataPreludeBytes) return CorruptionFailure(path, size, "the file ends here");
-  ByteReader in(prelude, kMagicBytes + 4);
+  ByteReader in(prelude, kMagicBytes);
+  const auto version = in.Get<uint32_t>();
   const int64_t sections = in.Get<uint32_t>();
   const auto file_size = in.Get<int64_t>();
   if (file_size != file_bytes) {
     return CorruptionFailure(
         path, 16, StrCat("expected a file of ", file_size, " bytes, received ", file_bytes));
   }
-  const int64_t header_bytes =
-      RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, kDataAlignment);
+  const int64_t header_bytes = HeaderBytes(version, sections);
   if (header_bytes > file_bytes || header_bytes > kMaxHeaderBytes) {
     return CorruptionFailure(path, 12, StrCat(sections, " sections do not fit into the file"));
   }
@@ -329,9 +344,10 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
                                     const Manifest& manifest, size_t index,
                                     const std::string& path) {
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
-  ByteReader in(bytes, kMagicBytes + 4);
+  ByteReader in(bytes, kMagicBytes);
   DataHeader header;
-  header.version = VersionOfData(manifest);
+  // All sections of a file with runs may have fewer rows than their range.
+  const bool has_runs = in.Get<uint32_t>() == kIncrementFormatVersion;
   const auto sections = in.Get<uint32_t>();
   (void)in.Get<int64_t>();
   header.id = in.Get<uint64_t>();
@@ -362,14 +378,16 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     const bool has_table = section.table < manifest.tables.size();
     const SavedTable no_table;
     const SavedTable& table = has_table ? manifest.tables[section.table] : no_table;
-    if (!has_table || !table.has_area(section.area) || section.rows < 1 || section.first_row < 0 ||
-        section.rows > table.num_row || section.first_row > table.num_row - section.rows) {
+    if (!has_table ||
+        !(has_runs ? table.may_have_area(section.area) : table.has_area(section.area)) ||
+        section.rows < 1 || section.first_row < 0 || section.rows > table.num_row ||
+        section.first_row > table.num_row - section.rows) {
       return CorruptionFailure(path, kDataPreludeBytes + i * kSectionBytes,
                                StrCat("section ", i, " is of no rows of a table in the manifest"));
     }
     const int64_t row_bytes = table.row_bytes(section.area);
     section.bytes = section.rows * row_bytes;
-    if (table.is_lazy()) {
+    if (table.is_lazy() || has_runs) {
       if (stored_bytes < 0 || stored_bytes > section.bytes || stored_bytes % row_bytes != 0) {
         return CorruptionFailure(path, kDataPreludeBytes + i * kSectionBytes,
                                  StrCat("section ", i, " cannot have ", stored_bytes, " bytes"));
@@ -378,6 +396,7 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     }
     header.sections.push_back(section);
   }
+  header.version = VersionOfData(manifest, header.sections);
   // The fields that were not decoded follow from the decoded ones. So they are right if encoding
   // the header gives the same bytes.
   if (!LayOut(&header) || header.file_bytes != file_bytes || EncodeDataHeader(header) != bytes) {

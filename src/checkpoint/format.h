@@ -2,8 +2,8 @@
 //
 // A checkpoint is a folder with a manifest and data files, one for each rank that saves rows. A
 // data file has a header, sections of rows in blocks, and a checksum for each block. An increment
-// is a checkpoint that wrote only some rows. Its folder also has the data files of earlier
-// checkpoints with the other rows, as hard links, so every folder is complete. All numbers
+// is a checkpoint that wrote only the rows that had changed. Its folder also has the data files of
+// earlier checkpoints with the other rows, as hard links, so every folder is complete. All numbers
 // are little-endian, and every offset follows from the counts before it, so a reader computes the
 // offsets and compares them. A checksum covers every byte. A reader trusts no value before
 // comparing it with the size of the file and with the checksum.
@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "checkpoint/stored_rows.h"
 #include "shard/initializer.h"
 
 namespace multiverso {
@@ -23,11 +24,13 @@ namespace multiverso {
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint32_t kLazyFormatVersion = 2;         // of a checkpoint with a table of lazy rows
 constexpr uint32_t kChainFormatVersion = 3;        // of the increments of 0.2.0; not read
-constexpr uint32_t kIncrementFormatVersion = 4;    // of an increment, with tables of any kind
+constexpr uint32_t kStripesFormatVersion = 4;      // of an increment without kRunsArea
+constexpr uint32_t kIncrementFormatVersion = 5;    // of an increment, with tables of any kind
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // bytes of a section with one checksum
 constexpr int64_t kDataAlignment = 4096;
-constexpr int64_t kIdOffset = 24;      // of the checkpoint's id in manifests and data files
-constexpr int64_t kNumberOffset = 32;  // of its number in manifests
+constexpr int64_t kRunsAlignment = 64;  // in data files with kRunsArea
+constexpr int64_t kIdOffset = 24;       // of the checkpoint's id in manifests and data files
+constexpr int64_t kNumberOffset = 32;   // of its number in manifests
 constexpr int kSavedHypers = 16;
 constexpr int64_t kSavedNameBytes = 64;
 // Larger manifests and headers are rejected as corrupt.
@@ -44,6 +47,12 @@ constexpr uint32_t kRowIdsArea = 0x10001;
 constexpr int64_t kRowIdBytes = 8;
 constexpr uint32_t kRowStateArea = 0x10002;  // SavedTable::row_slots numbers for each row
 constexpr uint32_t kKeysArea = 0x10003;      // KeyIndex::SavedCell of each row of a hash table
+// The rows that sections of an increment replace, in runs (StoredRows::Encode): those that the
+// other areas have in their place, and those that have lost their keys. Earlier saves have the
+// others.
+constexpr uint32_t kRunsArea = 0x10004;
+constexpr uint32_t kFreedRunsArea = 0x10005;
+constexpr int64_t kRunBytes = 8;
 constexpr uint32_t kHashKind = 2;
 constexpr int64_t kKeyBytes = 16;
 constexpr int64_t kRowsPerStripeOfKeys = 512;
@@ -70,7 +79,7 @@ struct SavedTable {
   bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
   // Returns the bytes of an element of an area: state has the value type of the parameters.
   int64_t element_bytes(uint32_t area) const {
-    if (area == kRowIdsArea) return kRowIdBytes;
+    if (area == kRowIdsArea || IsOfRuns(area)) return kRowIdBytes;
     if (area == kKeysArea) return kKeyBytes;
     if (area == kStepsArea) return 4;
     return SizeOf(area == kParameterArea ? type() : ValueType(type()));
@@ -78,7 +87,7 @@ struct SavedTable {
   // Returns the bytes of one row of an area.
   int64_t row_bytes(uint32_t area) const { return elements_per_row(area) * element_bytes(area); }
   int64_t elements_per_row(uint32_t area) const {
-    if (area == kRowIdsArea || area == kStepsArea || area == kKeysArea) return 1;
+    if (area >= kStepsArea && area != kRowStateArea) return 1;
     return area == kRowStateArea ? row_slots : num_col;
   }
   // num_areas() and area() list the areas that have sections, in ascending order.
@@ -100,6 +109,12 @@ struct SavedTable {
            (area == kKeysArea && is_hash());
   }
   bool is_hash() const { return kind == kHashKind; }
+  static bool IsOfRuns(uint32_t area) { return area == kRunsArea || area == kFreedRunsArea; }
+  // Returns whether an increment may have the area. Rows that share a count are written together.
+  bool may_have_area(uint32_t area) const {
+    return has_area(area) || (area == kRunsArea && counting != StepCounting::kPerSection) ||
+           (area == kFreedRunsArea && is_hash());
+  }
 
  private:
   static constexpr uint32_t kOtherAreas[] = {kStepsArea, kRowIdsArea, kRowStateArea, kKeysArea};
@@ -140,10 +155,6 @@ constexpr int64_t kFormatBytes = 12;
 // not those of a manifest.
 uint32_t FormatOf(const std::string& manifest);
 
-// Returns the oldest version of the format that can describe these tables, in data files.
-uint32_t VersionOfData(const Manifest& manifest);
-// Returns the oldest version that can describe the checkpoint.
-uint32_t VersionOf(const Manifest& manifest);
 std::string EncodeManifest(const Manifest& manifest);
 // Decodes a manifest. `bytes` is the whole file, and `path` is for messages.
 Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& path);
@@ -155,16 +166,24 @@ struct Section {
   int64_t first_row = 0;
   int64_t rows = 0;
   uint64_t steps = 0;  // updates of the rows, if the table counts per section
-  int64_t bytes = 0;   // bytes without the padding to kDataAlignment
-  // Of a section that a table with an initializer saves, the rows that it stores.
-  std::shared_ptr<const std::vector<int64_t>> row_ids;
+  int64_t bytes = 0;   // bytes without the padding
+  // Of a section that is saved and does not store all rows, those that it stores; and in the areas
+  // of runs, what it contains.
+  std::shared_ptr<const StoredRows> stored;
+  std::shared_ptr<const std::vector<uint64_t>> runs;
   // Computed from the fields above.
   int64_t offset = 0;
   int64_t first_checksum = 0;
+  int64_t alignment = kDataAlignment;
 
   int64_t padded_bytes() const;
   int64_t blocks() const;
 };
+
+// Returns the oldest version that can describe the tables, and for increments the newest one.
+uint32_t VersionOf(const Manifest& manifest);
+// Returns the oldest version of a data file that can have such sections.
+uint32_t VersionOfData(const Manifest& manifest, const std::vector<Section>& sections);
 
 // The header of a data file.
 struct DataHeader {

@@ -38,16 +38,10 @@ Status CheckpointReader::OpenFiles() {
     MV_RETURN_IF_NOT_OK(OpenSave(first, end));
   }
   if (saves_.empty()) saves_.push_back(std::make_unique<Save>());
-  int64_t max_section_bytes = 0;
   for (auto save = saves_.rbegin(); save != saves_.rend(); ++save) {
     MV_RETURN_IF_NOT_OK(CheckCoverage(save->get(), /*is_oldest=*/save == saves_.rbegin()));
-    for (const StoredSection& stored : (*save)->sections) {
-      blocks_ += stored.section->blocks();
-      max_section_bytes = std::max(max_section_bytes, stored.section->padded_bytes());
-    }
-    parts_ = Overlay(parts_, save->get());
+    for (const StoredSection& stored : (*save)->sections) blocks_ += stored.section->blocks();
   }
-  buffer_.resize(static_cast<size_t>(std::min(max_section_bytes, kBlockBytes)));
   return Status::Ok();
 }
 
@@ -61,7 +55,7 @@ Status CheckpointReader::OpenSave(size_t first, size_t end) {
     DataFile* const opened = save->files.back().get();
     LimitOpenFiles(opened);
     for (const Section& section : opened->header().sections) {
-      save->sections.push_back(StoredSection{opened, &section, {}, false});
+      save->sections.push_back(StoredSection{opened, &section, nullptr});
     }
   }
   std::sort(save->sections.begin(), save->sections.end(),
@@ -81,9 +75,18 @@ void CheckpointReader::LimitOpenFiles(DataFile* file) {
   next_to_close_ = (next_to_close_ + 1) % kMaxOpenFiles;
 }
 
-Result<int64_t> CheckpointReader::ReadBlock(DataFile* file, const Section& section, int64_t block) {
-  if (!file->is_open()) LimitOpenFiles(file);
-  return file->ReadBlock(section, block, buffer_.data());
+Result<int64_t> CheckpointReader::ReadBlock(Save* save, const StoredSection& stored,
+                                            int64_t block) {
+  const Section& section = *stored.section;
+  if (save->section == &section && save->block == block) return save->bytes;
+  const auto room = static_cast<size_t>(std::min(section.padded_bytes(), kBlockBytes));
+  if (save->buffer.size() < room) save->buffer.resize(room);
+  save->section = nullptr;
+  if (!stored.file->is_open()) LimitOpenFiles(stored.file);
+  MV_ASSIGN_OR_RETURN(save->bytes, stored.file->ReadBlock(section, block, save->buffer.data()));
+  save->section = &section;
+  save->block = block;
+  return save->bytes;
 }
 
 Status CheckpointReader::CheckCoverage(Save* save, bool is_oldest) const {
@@ -91,8 +94,10 @@ Status CheckpointReader::CheckCoverage(Save* save, bool is_oldest) const {
   auto stored = save->sections.begin();
   for (uint32_t i = 0; i < manifest_.tables.size(); ++i) {
     const SavedTable& table = manifest_.tables[i];
-    for (uint32_t index = 0; index < table.num_areas(); ++index) {
-      const uint32_t area = table.area(index);
+    std::vector<uint32_t> areas;
+    for (uint32_t index = 0; index < table.num_areas(); ++index) areas.push_back(table.area(index));
+    if (!is_oldest) areas.insert(areas.end(), {kRunsArea, kFreedRunsArea});
+    for (const uint32_t area : areas) {
       const auto is_of_area = [&] {
         return stored != save->sections.end() && stored->section->table == i &&
                stored->section->area == area;
@@ -107,11 +112,14 @@ Status CheckpointReader::CheckCoverage(Save* save, bool is_oldest) const {
                                           ", is in no file or in two"));
         }
         const Section& section = *stored->section;
-        const StoredSection* const ids = table.is_lazy() ? RowIdsOf(save, section) : nullptr;
-        const bool has_ids =
-            ids != nullptr && ids->section->rows == section.rows &&
-            ids->section->bytes / kRowIdBytes == section.bytes / table.row_bytes(section.area);
-        if (table.is_lazy() && !has_ids) {
+        const StoredSection* const list = ListOf(save, section);
+        const bool has_list =
+            list != nullptr && list->section->rows == section.rows &&
+            (SavedTable::IsOfRuns(list->section->area) ||
+             list->section->bytes / kRowIdBytes == section.bytes / table.row_bytes(section.area));
+        const bool has_all = list == nullptr && !table.is_lazy() &&
+                             section.bytes == section.rows * table.row_bytes(section.area);
+        if (!has_list && !has_all) {
           return CorruptionFailure(
               path, 0,
               StrCat("the rows from ", section.first_row, " on of table '", table.name, "', area ",
@@ -126,110 +134,160 @@ Status CheckpointReader::CheckCoverage(Save* save, bool is_oldest) const {
   return CorruptionFailure(path, 0, "the files hold rows more than once");
 }
 
-std::vector<CheckpointReader::Part> CheckpointReader::Overlay(const std::vector<Part>& below,
-                                                              Save* save) {
-  const auto area_of = [](const StoredSection& stored) {
-    return std::make_pair(stored.section->table, stored.section->area);
-  };
-  std::vector<Part> parts;
-  parts.reserve(below.size() + save->sections.size());
-  auto next = save->sections.begin();
-  const auto end = save->sections.end();
-  const auto take = [&] {
-    const Section& section = *next->section;
-    parts.push_back(Part{save, &*next, section.first_row, section.first_row + section.rows});
-    ++next;
-  };
-  for (const Part& part : below) {
-    const auto area = area_of(*part.stored);
-    // The first row of the part that is neither replaced nor in `parts` yet.
-    int64_t first = part.first;
-    // The last section taken may replace the beginning of this part.
-    if (!parts.empty() && area_of(*parts.back().stored) == area) {
-      first = std::max(first, parts.back().end);
-    }
-    while (next != end) {
-      const auto next_area = area_of(*next);
-      const bool is_before =
-          next_area < area || (next_area == area && next->section->first_row < part.end);
-      if (!is_before) break;
-      if (next_area == area) {
-        if (first < next->section->first_row) {
-          parts.push_back(Part{part.save, part.stored, first, next->section->first_row});
-        }
-        first = std::max(first, next->section->first_row + next->section->rows);
-      }
-      take();
-    }
-    if (first < part.end) parts.push_back(Part{part.save, part.stored, first, part.end});
-  }
-  while (next != end) take();
-  return parts;
-}
-
-std::vector<CheckpointReader::Part>::const_iterator CheckpointReader::FirstPart(uint32_t table,
-                                                                                uint32_t area,
-                                                                                int64_t row) const {
-  return std::upper_bound(
-      parts_.begin(), parts_.end(), std::make_tuple(table, area, row),
-      [](const std::tuple<uint32_t, uint32_t, int64_t>& wanted, const Part& part) {
-        const Section& section = *part.stored->section;
-        return wanted < std::tie(section.table, section.area, part.end);
-      });
-}
-
-template <class Body>
-Status CheckpointReader::ForEachPart(uint32_t table, uint32_t area, int64_t first_row,
-                                     int64_t end_row, Body body) const {
-  for (auto part = FirstPart(table, area, first_row); part != parts_.end(); ++part) {
-    const Section& section = *part->stored->section;
-    if (section.table != table || section.area != area || part->first >= end_row) break;
-    const int64_t begin = std::max(first_row, part->first);
-    const int64_t end = std::min(end_row, part->end);
-    if (begin < end) MV_RETURN_IF_NOT_OK(body(*part, begin, end));
-  }
-  return Status::Ok();
-}
-
-CheckpointReader::StoredSection* CheckpointReader::RowIdsOf(Save* save, const Section& section) {
+CheckpointReader::StoredSection* CheckpointReader::Find(Save* save, uint32_t table, uint32_t area,
+                                                        int64_t first_row) {
   const auto found = std::lower_bound(
-      save->sections.begin(), save->sections.end(),
-      std::make_tuple(section.table, kRowIdsArea, section.first_row),
+      save->sections.begin(), save->sections.end(), std::make_tuple(table, area, first_row),
       [](const StoredSection& stored, const std::tuple<uint32_t, uint32_t, int64_t>& wanted) {
         const Section& at = *stored.section;
         return std::tie(at.table, at.area, at.first_row) < wanted;
       });
   if (found == save->sections.end()) return nullptr;
-  const Section& ids = *found->section;
+  const Section& section = *found->section;
   const bool is_found =
-      ids.table == section.table && ids.area == kRowIdsArea && ids.first_row == section.first_row;
+      section.table == table && section.area == area && section.first_row == first_row;
   return is_found ? &*found : nullptr;
 }
 
-Status CheckpointReader::ReadRowIds(StoredSection* stored) {
-  if (stored->has_row_ids) return Status::Ok();
+CheckpointReader::StoredSection* CheckpointReader::ListOf(Save* save,
+                                                          const Section& section) const {
+  const auto find = [&](uint32_t area) {
+    return Find(save, section.table, area, section.first_row);
+  };
+  if (SavedTable::IsOfRuns(section.area)) return find(section.area);
+  StoredSection* const ids = find(kRowIdsArea);
+  // An increment may have the keys of all rows, and other areas of some.
+  const bool is_of_all = section.area == kKeysArea || section.area == kRowIdsArea;
+  if (ids != nullptr && is_of_all) return ids;
+  StoredSection* const runs = find(kRunsArea);
+  return runs != nullptr ? runs : ids;
+}
+
+Status CheckpointReader::ReadList(Save* save, StoredSection* stored) {
+  if (stored->list != nullptr) return Status::Ok();
   const Section& section = *stored->section;
-  MV_RETURN_IF_NOT_OK(CheckRoomFor(section.bytes, stored->file->path()));
-  std::vector<int64_t> ids(static_cast<size_t>(section.bytes / kRowIdBytes));
+  const bool has_runs = SavedTable::IsOfRuns(section.area);
+  const RowRange range{section.first_row, section.first_row + section.rows};
+  constexpr auto kRunsInMemory = static_cast<int64_t>(sizeof(StoredRows::Run)) / kRunBytes;
+  MV_RETURN_IF_NOT_OK(CheckRoomFor(section.bytes * kRunsInMemory, stored->file->path()));
+  auto list = std::make_shared<StoredRows>();
   for (int64_t block = 0; block < section.blocks(); ++block) {
-    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(stored->file, section, block));
-    if (data > 0) {
-      std::memcpy(reinterpret_cast<char*>(ids.data()) + block * kBlockBytes, buffer_.data(),
-                  static_cast<size_t>(data));
+    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(save, *stored, block));
+    for (int64_t at = 0; at < data; at += kRunBytes) {
+      uint64_t number = 0;
+      std::memcpy(&number, save->buffer.data() + at, sizeof(number));
+      const auto row = static_cast<int64_t>(number);
+      const int64_t least = std::max(range.first, list->end());
+      const bool is_id = !has_runs && row >= least && row < range.end;
+      if (is_id) list->Append(row, 1);
+      if (is_id || (has_runs && list->Decode(number, range))) continue;
+      return CorruptionFailure(
+          stored->file->path(), section.offset + block * kBlockBytes + at,
+          StrCat("expected ", has_runs ? "rows" : "a row", " from ", least, " to ", range.end - 1,
+                 ", received ", has_runs ? range.first + row / 65536 : row));
     }
   }
-  int64_t least = section.first_row;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < least || ids[i] >= section.first_row + section.rows) {
-      return CorruptionFailure(stored->file->path(),
-                               section.offset + static_cast<int64_t>(i) * kRowIdBytes,
-                               StrCat("expected a row from ", least, " to ",
-                                      section.first_row + section.rows - 1, ", received ", ids[i]));
+  stored->list = std::move(list);
+  return Status::Ok();
+}
+
+Status CheckpointReader::AppendParts(Save* save, uint32_t table, uint32_t area, RowRange rows,
+                                     std::vector<Part>* parts) {
+  auto next = std::upper_bound(
+      save->sections.begin(), save->sections.end(), std::make_tuple(table, area, rows.first),
+      [](const std::tuple<uint32_t, uint32_t, int64_t>& wanted, const StoredSection& stored) {
+        const Section& at = *stored.section;
+        return wanted < std::tie(at.table, at.area, at.first_row);
+      });
+  if (next != save->sections.begin()) --next;  // which may begin before `rows`
+  for (; next != save->sections.end(); ++next) {
+    const Section& section = *next->section;
+    if (section.table != table || section.area != area) {
+      if (std::tie(section.table, section.area) < std::tie(table, area)) continue;
+      break;
     }
-    least = ids[i] + 1;
+    const RowRange here{std::max(rows.first, section.first_row),
+                        std::min(rows.end, section.first_row + section.rows)};
+    if (section.first_row >= rows.end) break;
+    if (here.count() <= 0) continue;
+    StoredSection* const list = ListOf(save, section);
+    if (list == nullptr || !SavedTable::IsOfRuns(list->section->area)) {
+      parts->push_back(Part{save, &*next, here});
+      continue;
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(parts->size());
+    StoredSection* const freed = Find(save, table, kFreedRunsArea, section.first_row);
+    for (StoredSection* const each : {list, freed}) {
+      if (each == nullptr) continue;
+      MV_RETURN_IF_NOT_OK(ReadList(save, each));
+      const std::vector<StoredRows::Run>& runs = each->list->runs();
+      for (size_t i = each->list->RunAt(here.first); i < runs.size(); ++i) {
+        const RowRange run{std::max(here.first, runs[i].first),
+                           std::min(here.end, runs[i].first + runs[i].count)};
+        if (run.count() <= 0) break;
+        parts->push_back(Part{save, each == list ? &*next : nullptr, run});
+      }
+    }
+    if (list->list->rows() * manifest_.tables[table].row_bytes(area) != section.bytes) {
+      return CorruptionFailure(next->file->path(), section.offset,
+                               StrCat("expected ", list->list->rows(), " rows of area ", area));
+    }
+    if (freed == nullptr) continue;
+    std::sort(parts->begin() + begin, parts->end(),
+              [](const Part& a, const Part& b) { return a.rows.first < b.rows.first; });
+    for (auto part = parts->begin() + begin; part + 1 < parts->end(); ++part) {
+      if (part->rows.end <= (part + 1)->rows.first) continue;
+      return CorruptionFailure(freed->file->path(), freed->section->offset,
+                               StrCat("row ", (part + 1)->rows.first, " is stored and freed"));
+    }
   }
-  stored->row_ids = std::move(ids);
-  stored->has_row_ids = true;
+  return Status::Ok();
+}
+
+std::vector<CheckpointReader::Part> CheckpointReader::Overlay(const std::vector<Part>& below,
+                                                              const std::vector<Part>& newer) {
+  if (newer.empty()) return below;
+  std::vector<Part> parts;
+  parts.reserve(below.size() + newer.size());
+  auto next = newer.begin();
+  int64_t replaced = 0;  // the end of the rows of `newer` that are in `parts`
+  for (const Part& part : below) {
+    int64_t first = std::max(part.rows.first, replaced);
+    for (; next != newer.end() && next->rows.first < part.rows.end; ++next) {
+      if (first < next->rows.first) {
+        parts.push_back(Part{part.save, part.stored, RowRange{first, next->rows.first}});
+      }
+      parts.push_back(*next);
+      first = std::max(first, replaced = next->rows.end);
+    }
+    if (first < part.rows.end) {
+      parts.push_back(Part{part.save, part.stored, RowRange{first, part.rows.end}});
+    }
+  }
+  parts.insert(parts.end(), next, newer.end());
+  return parts;
+}
+
+template <class Body>
+Status CheckpointReader::ForEachPart(uint32_t table, uint32_t area, RowRange rows,
+                                     const Body& body) {
+  // Increments divide an area into many parts, so some rows are looked at after the other.
+  constexpr int64_t kLeastRows = int64_t{1} << 20;
+  constexpr int64_t kMostSteps = 256;
+  const int64_t step =
+      saves_.size() == 1 ? rows.count() : std::max(kLeastRows, rows.count() / kMostSteps);
+  for (int64_t first = rows.first; first < rows.end; first += step) {
+    const RowRange some{first, std::min(rows.end - first, step) + first};
+    std::vector<Part> parts;
+    for (auto save = saves_.rbegin(); save != saves_.rend(); ++save) {
+      std::vector<Part> newer;
+      MV_RETURN_IF_NOT_OK(AppendParts(save->get(), table, area, some, &newer));
+      parts = Overlay(parts, newer);
+    }
+    for (const Part& part : parts) {
+      if (part.stored != nullptr) MV_RETURN_IF_NOT_OK(body(part));
+    }
+  }
   return Status::Ok();
 }
 
@@ -255,8 +313,8 @@ Status CheckpointReader::CheckKeys(Save* save, const StoredSection& stored,
     }
     return Status::Ok();
   };
-  MV_RETURN_IF_NOT_OK(
-      ReadSection(save, stored, section.first_row, section.first_row + section.rows, limit, take));
+  const RowRange rows{section.first_row, section.first_row + section.rows};
+  MV_RETURN_IF_NOT_OK(ReadPart(Part{save, &stored, rows}, limit, take));
   std::sort(keys.begin(), keys.end());
   const auto repeated = std::adjacent_find(keys.begin(), keys.end());
   return repeated == keys.end() ? Status::Ok() : problem(*repeated, " is in two rows");
@@ -275,12 +333,13 @@ Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& lim
       const Section& section = *stored.section;
       const int64_t blocks = section.blocks();
       const bool has_share = first < std::min(end, blocks_before + blocks);
-      if (has_share && section.area == kRowIdsArea) MV_RETURN_IF_NOT_OK(ReadRowIds(&stored));
+      const bool is_list = section.area == kRowIdsArea || SavedTable::IsOfRuns(section.area);
+      if (has_share && is_list) MV_RETURN_IF_NOT_OK(ReadList(save.get(), &stored));
       if (has_share && section.area == kKeysArea) {
         MV_RETURN_IF_NOT_OK(CheckKeys(save.get(), stored, limit));
       }
       for (; first < std::min(end, blocks_before + blocks); ++first) {
-        MV_RETURN_IF_NOT_OK(ReadBlock(stored.file, section, first - blocks_before).status());
+        MV_RETURN_IF_NOT_OK(ReadBlock(save.get(), stored, first - blocks_before).status());
         MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
       }
       blocks_before += blocks;
@@ -291,89 +350,71 @@ Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& lim
 
 Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
                               const WaitLimit& limit, const TakeBlock& take) {
-  return ForEachPart(table, area, first_row, end_row,
-                     [&](const Part& part, int64_t begin, int64_t end) {
-                       return ReadSection(part.save, *part.stored, begin, end, limit, take);
-                     });
+  return ForEachPart(table, area, RowRange{first_row, end_row},
+                     [&](const Part& part) { return ReadPart(part, limit, take); });
 }
 
-Status CheckpointReader::ReadSection(Save* save, const StoredSection& stored, int64_t first_row,
-                                     int64_t end_row, const WaitLimit& limit,
-                                     const TakeBlock& take) {
-  const Section& section = *stored.section;
-  const SavedTable& saved = manifest().tables[section.table];
-  const int64_t row_bytes = saved.row_bytes(section.area);
-  if (!saved.is_lazy()) {
-    return ReadPart(stored, (first_row - section.first_row) * row_bytes,
-                    (end_row - section.first_row) * row_bytes, nullptr, limit, take);
-  }
-  StoredSection* const ids = RowIdsOf(save, section);
-  MV_RETURN_IF_NOT_OK(ReadRowIds(ids));
-  const auto place_of = [&](int64_t row) {
-    return std::lower_bound(ids->row_ids.begin(), ids->row_ids.end(), row) - ids->row_ids.begin();
-  };
-  return ReadPart(stored, place_of(first_row) * row_bytes, place_of(end_row) * row_bytes,
-                  ids->row_ids.data(), limit, take);
-}
-
-Status CheckpointReader::ReadPart(const StoredSection& stored, int64_t from, int64_t to,
-                                  const int64_t* row_ids, const WaitLimit& limit,
-                                  const TakeBlock& take) {
-  const Section& section = *stored.section;
+Status CheckpointReader::ReadPart(const Part& part, const WaitLimit& limit, const TakeBlock& take) {
+  const Section& section = *part.stored->section;
   const SavedTable& saved = manifest().tables[section.table];
   const int64_t row_bytes = saved.row_bytes(section.area);
   const int64_t element_bytes = saved.element_bytes(section.area);
-  for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
-    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(stored.file, section, block));
-    const int64_t block_begin = block * kBlockBytes;
-    const int64_t part_end = std::min(to, block_begin + data);
-    for (int64_t part = std::max(from, block_begin); part < part_end;) {
-      // The stored row at `part`, and the run of consecutive rows that begins with it.
-      const int64_t place = part / row_bytes;
-      int64_t row = section.first_row + place;
-      int64_t run_end = part_end;
-      if (row_ids != nullptr) {
-        row = row_ids[place];
-        int64_t next = place + 1;
-        while (next * row_bytes < part_end && row_ids[next] == row_ids[next - 1] + 1) ++next;
-        run_end = std::min(part_end, next * row_bytes);
-      }
-      MV_RETURN_IF_NOT_OK(take((row * row_bytes + part % row_bytes) / element_bytes,
-                               (run_end - part) / element_bytes,
-                               buffer_.data() + (part - block_begin)));
-      part = run_end;
+  StoredSection* const list = ListOf(part.save, section);
+  if (list != nullptr) MV_RETURN_IF_NOT_OK(ReadList(part.save, list));
+  const auto offset_of = [&](int64_t row) {
+    return (list == nullptr ? row - section.first_row : list->list->PlaceOf(row)) * row_bytes;
+  };
+  const int64_t end = offset_of(part.rows.end);
+  for (int64_t at = offset_of(part.rows.first); at < end;) {
+    const bool is_new = part.save->section != &section || part.save->block != at / kBlockBytes;
+    MV_ASSIGN_OR_RETURN(const auto data, ReadBlock(part.save, *part.stored, at / kBlockBytes));
+    const int64_t block_begin = at / kBlockBytes * kBlockBytes;
+    // The stored row at `at`, and the run of consecutive rows that begins with it.
+    const int64_t place = at / row_bytes;
+    int64_t row = section.first_row + place;
+    int64_t run_end = std::min(end, block_begin + data);
+    if (list != nullptr) {
+      const StoredRows::Run run = list->list->From(place);
+      row = run.first;
+      run_end = std::min(run_end, (place + run.count) * row_bytes);
     }
-    MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
+    MV_RETURN_IF_NOT_OK(take((row * row_bytes + at % row_bytes) / element_bytes,
+                             (run_end - at) / element_bytes,
+                             part.save->buffer.data() + (at - block_begin)));
+    at = run_end;
+    if (is_new) MV_RETURN_IF_NOT_OK(CheckLimit(limit, path_));
   }
   return Status::Ok();
 }
 
 Result<int64_t> CheckpointReader::StoredRowsOf(uint32_t table) {
+  const SavedTable& saved = manifest().tables[table];
+  const uint32_t area = saved.is_hash() ? kKeysArea : kParameterArea;
   int64_t rows = 0;
-  const Status counted = ForEachPart(table, kRowIdsArea, 0, manifest().tables[table].num_row,
-                                     [&](const Part& part, int64_t begin, int64_t end) -> Status {
-                                       const Section& section = *part.stored->section;
-                                       if (end - begin == section.rows) {
-                                         rows += section.bytes / kRowIdBytes;
-                                         return Status::Ok();
-                                       }
-                                       MV_RETURN_IF_NOT_OK(ReadRowIds(part.stored));
-                                       const std::vector<int64_t>& ids = part.stored->row_ids;
-                                       rows += std::lower_bound(ids.begin(), ids.end(), end) -
-                                               std::lower_bound(ids.begin(), ids.end(), begin);
-                                       return Status::Ok();
-                                     });
+  const auto count = [&](const Part& part) -> Status {
+    const Section& section = *part.stored->section;
+    if (part.rows.count() == section.rows) {
+      rows += section.bytes / saved.row_bytes(area);
+      return Status::Ok();
+    }
+    StoredSection* const list = ListOf(part.save, section);
+    MV_RETURN_IF_NOT_OK(ReadList(part.save, list));
+    rows += list->list->PlaceOf(part.rows.end) - list->list->PlaceOf(part.rows.first);
+    return Status::Ok();
+  };
+  const Status counted = ForEachPart(table, area, RowRange{0, saved.num_row}, count);
   if (!counted.ok()) return counted;
   return rows;
 }
 
-uint64_t CheckpointReader::StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const {
+uint64_t CheckpointReader::StepsOf(uint32_t table, int64_t first_row, int64_t end_row) {
+  if (manifest().tables[table].counting != StepCounting::kPerSection) return 0;
   uint64_t steps = 0;
-  (void)ForEachPart(table, kParameterArea, first_row, end_row,
-                    [&](const Part& part, int64_t /*begin*/, int64_t /*end*/) {
-                      steps = std::max(steps, part.stored->section->steps);
-                      return Status::Ok();
-                    });
+  // Sections with counts of their own list no rows, so nothing is read.
+  (void)ForEachPart(table, kParameterArea, RowRange{first_row, end_row}, [&](const Part& part) {
+    steps = std::max(steps, part.stored->section->steps);
+    return Status::Ok();
+  });
   return steps;
 }
 

@@ -36,15 +36,15 @@ class CheckpointReader {
   Status Verify(int64_t first, int64_t end, const WaitLimit& limit);
 
   // Reads and verifies the blocks with rows first_row to end_row - 1 of an area, and calls
-  // take(first element, number of elements, data) for the part of these rows in each block, or, of
-  // a table with an initializer, for each run of consecutive rows that are stored.
+  // take(first element, number of elements, data) for the part of these rows in each block, or for
+  // each run of consecutive rows that a section stores, in ascending order.
   using TakeBlock = std::function<Status(int64_t first, int64_t count, const char* data)>;
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
               const WaitLimit& limit, const TakeBlock& take);
   // Returns the number of rows that are stored of a table with an initializer.
   Result<int64_t> StoredRowsOf(uint32_t table);
   // Returns the largest Section::steps among the sections with any of these rows' parameters.
-  uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
+  uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row);
 
  private:
   // The most data files that are open at a time.
@@ -54,20 +54,23 @@ class CheckpointReader {
   struct StoredSection {
     DataFile* file;
     const Section* section;
-    std::vector<int64_t> row_ids;  // of a section of kRowIdsArea that has been read
-    bool has_row_ids = false;
+    std::shared_ptr<const StoredRows> list;  // of a section that lists rows and has been read
   };
   // What one save wrote.
   struct Save {
     std::vector<std::unique_ptr<DataFile>> files;
     std::vector<StoredSection> sections;  // sorted by table, area and first row
+    // The block that was read last.
+    std::vector<char> buffer;
+    const Section* section = nullptr;
+    int64_t block = 0;
+    int64_t bytes = 0;
   };
-  // Rows of a section that no newer section replaces.
+  // Rows of a section, or rows that have lost their keys, which no section has.
   struct Part {
     Save* save;
-    StoredSection* stored;
-    int64_t first;
-    int64_t end;
+    const StoredSection* stored;
+    RowRange rows;
   };
 
   CheckpointReader(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
@@ -77,42 +80,37 @@ class CheckpointReader {
   Status OpenSave(size_t first, size_t end);
   // Returns an error unless a save has each row at most once, and the oldest save each row.
   Status CheckCoverage(Save* save, bool is_oldest) const;
-  // Returns the parts in `below` that the sections of a newer save do not replace, and its own.
-  static std::vector<Part> Overlay(const std::vector<Part>& below, Save* save);
-  // Returns the first part with rows of the area from `row` on.
-  std::vector<Part>::const_iterator FirstPart(uint32_t table, uint32_t area, int64_t row) const;
-  // Calls body(part, first row, end row) for each part with some of these rows, in ascending order.
+  // Returns the section of an area that begins with a row, or null.
+  static StoredSection* Find(Save* save, uint32_t table, uint32_t area, int64_t first_row);
+  // Returns the section that lists the rows that a section stores, or null if it stores all.
+  StoredSection* ListOf(Save* save, const Section& section) const;
+  // Reads the rows in a section that lists some, unless it has been read, and checks them.
+  Status ReadList(Save* save, StoredSection* stored);
+  // Appends what a save has in some rows of an area, in ascending order.
+  Status AppendParts(Save* save, uint32_t table, uint32_t area, RowRange rows,
+                     std::vector<Part>* parts);
+  // Returns the parts in `below` that newer ones do not replace, and these.
+  static std::vector<Part> Overlay(const std::vector<Part>& below, const std::vector<Part>& newer);
+  // Calls body(part) for the rows of an area that are stored, in ascending order.
   template <class Body>
-  Status ForEachPart(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
-                     Body body) const;
-  // Reads a block to buffer_, and returns the number of its bytes that are data.
-  Result<int64_t> ReadBlock(DataFile* file, const Section& section, int64_t block);
+  Status ForEachPart(uint32_t table, uint32_t area, RowRange rows, const Body& body);
+  // Reads a block to the save's buffer, and returns the number of its bytes that are data.
+  Result<int64_t> ReadBlock(Save* save, const StoredSection& stored, int64_t block);
   // Closes another file if `file` is one too many that is open.
   void LimitOpenFiles(DataFile* file);
-  // Returns the section with the row ids of a section of another area, or null.
-  static StoredSection* RowIdsOf(Save* save, const Section& section);
-  // Reads the row ids of a section of kRowIdsArea, unless they have been read, and checks them.
-  Status ReadRowIds(StoredSection* stored);
   // Checks that each key of a section is in a row of its stripe, and in one row only.
   Status CheckKeys(Save* save, const StoredSection& stored, const WaitLimit& limit);
-  // Do what Read does for rows of a section, and for the part of a section from offset `from` to
-  // `to`, whose rows are `row_ids` from the section's first stored row on, or consecutive if
-  // `row_ids` is null.
-  Status ReadSection(Save* save, const StoredSection& stored, int64_t first_row, int64_t end_row,
-                     const WaitLimit& limit, const TakeBlock& take);
-  Status ReadPart(const StoredSection& stored, int64_t from, int64_t to, const int64_t* row_ids,
-                  const WaitLimit& limit, const TakeBlock& take);
+  // Does what Read does for a part.
+  Status ReadPart(const Part& part, const WaitLimit& limit, const TakeBlock& take);
 
   FileSystem* files_;
   std::string path_;
   Manifest manifest_;
   int64_t manifest_bytes_ = 0;
   std::vector<std::unique_ptr<Save>> saves_;  // the newest first
-  std::vector<Part> parts_;                   // sorted by table, area and first row
   std::vector<DataFile*> open_files_;
   size_t next_to_close_ = 0;
   int64_t blocks_ = 0;
-  std::vector<char> buffer_;  // room for a block
 };
 
 }  // namespace multiverso

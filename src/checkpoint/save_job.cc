@@ -125,10 +125,10 @@ Status SaveJob::CheckMayContinue() const {
 
 Status SaveJob::WriteFile() {
   DataHeader header;
-  header.version = VersionOfData(plan_.manifest);
   header.id = plan_.manifest.id;
   header.index = static_cast<uint32_t>(plan_.file_index);
   header.sections = plan_.sections;
+  header.version = VersionOfData(plan_.manifest, header.sections);
   if (!LayOut(&header)) return Status(Code::kMemory, StrCat(plan_.saving, ": too large"));
   const std::string path = StrCat(plan_.saving, "/", DataFileName(header.index));
   const std::string partial_path = PartialName(path);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <utility>
 
@@ -26,6 +27,14 @@ constexpr char kManyIncrements[] = "the increments are as large as the full chec
 
 // The indices of MasterMessage::values. The id of the last save is 0 in a full save.
 enum MasterValue { kId, kNumber, kStep, kBaseId };
+// In the message of each rank about its increment.
+enum SizeValue { kIncrementBytes, kFullBytes };
+
+int64_t BytesOf(const std::vector<Section>& sections) {
+  int64_t bytes = 0;
+  for (const Section& section : sections) bytes += section.bytes;
+  return bytes;
+}
 
 // Reads the sections from the tables themselves.
 class TableSource final : public BlockSource {
@@ -60,6 +69,7 @@ Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
     return prepared;
   }
   status = ListSections(limit);
+  if (base_id_ != 0) status = ChooseKind(status, limit);
   if (status.ok() && request().in_background) status = Copy(limit);
   if (status.ok()) status = StartJob(limit.deadline);
   status = ExchangeVotes(status, savers_, "begun to write its rows", limit);
@@ -178,49 +188,111 @@ Status Saving::ListSections(const WaitLimit& limit) {
     std::vector<RowRange> changed;
     MV_ASSIGN_OR_RETURN(
         const int64_t version,
-        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed, limit));
+        table->ListChangesHere(base == nullptr ? 0 : base->versions[i], rows, &changed,
+                               std::hash<std::string>()(request().folder), limit));
     this_save_.tables.push_back(table->id());
     this_save_.versions.push_back(version);
     if (rows.count() == 0) continue;
-    uint64_t steps = 0;
-    MV_RETURN_IF_NOT_OK(StepsOfSection(table, rows, &steps, limit));
+    SectionRows all{rows, 0, TouchedRows(*table, rows), nullptr};
+    MV_RETURN_IF_NOT_OK(StepsOfSection(table, rows, &all.steps, limit));
     const SavedTable record = RecordOf(*table);
-    // Gets change the state of an updater that notes them. The count of a section is that of all
-    // rows of a rank, and so would not be right for a part of them.
-    const bool is_one_section = record.counting == StepCounting::kPerSection && !changed.empty();
-    if (base == nullptr || table->shard()->updater().notes_gets() || is_one_section) {
-      changed = {rows};
+    AddSections(i, record, all, &full_sections_);
+    if (base == nullptr) continue;
+    if (table->spec().keys.evict != 0) {
+      // The uses of keys count as no changes, but decide which keys stay.
+      SectionRows keys = all;
+      keys.has_values = false;
+      AddSections(i, record, keys, &sections_);
+      all.has_keys = false;
     }
-    // The uses of keys count as no changes, but decide which keys stay.
-    const bool saves_all_keys = table->spec().keys.evict != 0;
-    int64_t next_row = rows.first;
-    for (const RowRange& range : changed) {
-      if (saves_all_keys) AddSections(i, record, RowRange{next_row, range.first}, steps, false);
-      AddSections(i, record, range, steps, true);
-      next_row = range.end;
+    // Gets change the state of an updater that notes them.
+    const bool notes_gets = table->shard()->updater().notes_gets();
+    if (changed.empty() && !notes_gets) continue;
+    // The count of a section is that of all rows of a rank, and so would not be right for a part.
+    const bool is_one_section = record.counting == StepCounting::kPerSection || notes_gets ||
+                                rows.count() > StoredRows::kMostRows;
+    if (is_one_section) {
+      AddSections(i, record, all, &sections_);
+    } else {
+      AddChanged(i, record, changed, all);
     }
-    if (saves_all_keys) AddSections(i, record, RowRange{next_row, rows.end}, steps, false);
   }
+  if (base == nullptr) sections_ = full_sections_;
   return Status::Ok();
 }
 
-void Saving::AddSections(size_t table, const SavedTable& record, RowRange rows, uint64_t steps,
-                         bool has_values) {
-  if (rows.count() == 0) return;
-  const auto row_ids = TouchedRows(*tables()[table], rows);
-  const int64_t stored = row_ids == nullptr ? rows.count() : static_cast<int64_t>(row_ids->size());
-  for (uint32_t index = 0; index < record.num_areas(); ++index) {
-    Section section;
-    section.table = static_cast<uint32_t>(table);
-    section.area = record.area(index);
-    if (!has_values && section.area != kRowIdsArea && section.area != kKeysArea) continue;
-    section.first_row = rows.first;
-    section.rows = rows.count();
-    section.steps = steps;
-    section.row_ids = row_ids;
-    section.bytes = stored * record.row_bytes(section.area);
-    sections_.push_back(section);
+void Saving::AddChanged(size_t table, const SavedTable& record,
+                        const std::vector<RowRange>& changed, SectionRows rows) {
+  auto stored = std::make_shared<StoredRows>();
+  auto freed = std::make_shared<StoredRows>();
+  const LazyRows* const lazy = tables()[table]->shard()->lazy();
+  const int64_t origin = tables()[table]->partition().node_rows().first;
+  for (const RowRange& range : changed) {
+    for (int64_t row = range.first; row < range.end;) {
+      const bool is_stored = lazy == nullptr || lazy->IsTouched(row - origin);
+      int64_t next = range.end;
+      if (lazy != nullptr) {
+        next = origin + (is_stored ? lazy->NextUntouched(row - origin, next - origin)
+                                   : lazy->NextTouched(row - origin, next - origin));
+      }
+      (is_stored ? *stored : *freed).Append(row, next - row);
+      row = next;
+    }
   }
+  rows.stored = std::move(stored);
+  // An untouched row of another table is as it was.
+  if (record.is_hash()) rows.freed = std::move(freed);
+  rows.is_of_changed = true;
+  AddSections(table, record, rows, &sections_);
+}
+
+void Saving::AddSections(size_t table, const SavedTable& record, const SectionRows& rows,
+                         std::vector<Section>* sections) const {
+  if (rows.range.count() == 0) return;
+  Section section;
+  section.table = static_cast<uint32_t>(table);
+  section.first_row = rows.range.first;
+  section.rows = rows.range.count();
+  section.steps = rows.steps;
+  section.stored = rows.stored;
+  const int64_t stored = rows.stored == nullptr ? section.rows : rows.stored->rows();
+  for (uint32_t index = 0; index < record.num_areas(); ++index) {
+    section.area = record.area(index);
+    const bool is_of_keys = section.area == kKeysArea || section.area == kRowIdsArea;
+    if (is_of_keys ? !rows.has_keys : !rows.has_values) continue;
+    if (section.area == kRowIdsArea && rows.is_of_changed) continue;
+    section.bytes = stored * record.row_bytes(section.area);
+    sections->push_back(section);
+  }
+  if (!rows.is_of_changed) return;
+  for (const uint32_t area : {kRunsArea, kFreedRunsArea}) {
+    const StoredRows* const list = (area == kRunsArea ? rows.stored : rows.freed).get();
+    if (list == nullptr) continue;
+    section.area = area;
+    section.runs = std::make_shared<const std::vector<uint64_t>>(list->Encode(rows.range.first));
+    section.bytes = static_cast<int64_t>(section.runs->size()) * kRunBytes;
+    sections->push_back(section);
+  }
+}
+
+Status Saving::ChooseKind(const Status& mine, const WaitLimit& limit) {
+  MasterMessage message;
+  message.values[kIncrementBytes] = BytesOf(sections_);
+  message.values[kFullBytes] = BytesOf(full_sections_);
+  MV_RETURN_IF_NOT_OK(ExchangeVotes(mine, savers_, "listed its changes", limit, message));
+  int64_t saved_bytes = 0;  // by the increment
+  for (const int rank : savers_) {
+    const auto sizes = world()->payload(rank).Read<MasterMessage>();
+    saved_bytes += sizes.values[kFullBytes] - sizes.values[kIncrementBytes];
+  }
+  if (saved_bytes > 0) return Status::Ok();
+  sections_ = full_sections_;
+  // A link that stays takes space until the new checkpoint is removed, and does no other harm.
+  for (const SavedFile& file : earlier_files_) {
+    (void)state()->files->Remove(StrCat(saving_path_, "/", DataFileName(file, name_.number)));
+  }
+  earlier_files_.clear();
+  return Status::Ok();
 }
 
 Status Saving::MakeRoomForCopy() {

@@ -6,9 +6,10 @@
 // background save, each rank first copies its rows to memory. The call ends when all ranks have
 // copied their rows, and the jobs then write from the copies.
 //
-// An incremental save writes only the stripes that have changed since the session's last save into
-// the same folder, whose files the master links. Each rank writes its own rows whole if it does not
-// know what it has saved there, which is always correct.
+// An incremental save writes only the rows that have changed since the session's last save into the
+// same folder, whose files the master links. Each rank writes its own rows whole if it does not
+// know what it has saved there, which is always correct. If all ranks together would write as much
+// as a full save does, they make a full one.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +42,25 @@ class Saving : private CheckpointCall {
   // Returns what this rank knows about the last save, or null if it must write all of its rows.
   const LastSave* KnownBase() const;
   bool IsOfTheseTables(const LastSave& save) const;
-  // Sets sections_ to the rows that this rank saves, and their update counts.
+  // Makes this save a full one on all ranks if its increment is as large.
+  Status ChooseKind(const Status& mine, const WaitLimit& limit);
+  // Sets sections_ to the rows that this rank saves, and their update counts, and full_sections_ to
+  // those of a full save in place of an increment.
   Status ListSections(const WaitLimit& limit);
-  // Adds sections of rows of a table, in all areas or, without values, in those of the keys.
-  void AddSections(size_t table, const SavedTable& record, RowRange rows, uint64_t steps,
-                   bool has_values);
+  // Which rows of a table a section stores, and in which areas.
+  struct SectionRows {
+    RowRange range;
+    uint64_t steps = 0;
+    std::shared_ptr<const StoredRows> stored;  // null for all
+    std::shared_ptr<const StoredRows> freed;   // of changed rows, those without a key
+    bool is_of_changed = false;
+    bool has_keys = true;
+    bool has_values = true;
+  };
+  void AddSections(size_t table, const SavedTable& record, const SectionRows& rows,
+                   std::vector<Section>* sections) const;
+  void AddChanged(size_t table, const SavedTable& record, const std::vector<RowRange>& changed,
+                  SectionRows rows);
   // Returns the path that the checkpoint will have.
   std::string SavedPath() const;
   Status MakeRoomForCopy();
@@ -63,6 +78,7 @@ class Saving : private CheckpointCall {
   std::vector<SavedFile> earlier_files_;  // on the master, those that are in the folder
   LastSave this_save_;
   std::vector<Section> sections_;
+  std::vector<Section> full_sections_;
 };
 
 }  // namespace multiverso

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -102,17 +103,18 @@ SavedTable RecordOf(const Table& table) {
   return saved;
 }
 
-std::shared_ptr<const std::vector<int64_t>> TouchedRows(const Table& table, RowRange rows) {
+std::shared_ptr<const StoredRows> TouchedRows(const Table& table, RowRange rows) {
   const LazyRows* const lazy = table.shard()->lazy();
   if (lazy == nullptr) return nullptr;
-  std::vector<int64_t> ids;
+  auto touched = std::make_shared<StoredRows>();
   const int64_t first_row = table.partition().node_rows().first;
   const int64_t end = rows.end - first_row;
-  for (int64_t row = lazy->NextTouched(rows.first - first_row, end); row < end;
-       row = lazy->NextTouched(row + 1, end)) {
-    ids.push_back(first_row + row);
+  for (int64_t row = lazy->NextTouched(rows.first - first_row, end); row < end;) {
+    const int64_t run_end = lazy->NextUntouched(row, end);
+    touched->Append(first_row + row, run_end - row);
+    row = lazy->NextTouched(run_end, end);
   }
-  return std::make_shared<const std::vector<int64_t>>(std::move(ids));
+  return touched;
 }
 
 Status RestartRows(Table* table, RowRange rows, const InitializerSpec& initializer,
@@ -123,25 +125,29 @@ Status RestartRows(Table* table, RowRange rows, const InitializerSpec& initializ
 
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
                    NextRead next_read, const WaitLimit& limit) {
-  if (section.row_ids == nullptr) {
-    return CopyRows(table, section.area, section.first_row, offset, bytes, out, next_read, limit);
-  }
-  const std::vector<int64_t>& ids = *section.row_ids;
-  if (section.area == kRowIdsArea) {
-    std::memcpy(out, reinterpret_cast<const char*>(ids.data()) + offset,
+  if (section.runs != nullptr) {
+    std::memcpy(out, reinterpret_cast<const char*>(section.runs->data()) + offset,
                 static_cast<size_t>(bytes));
     return Status::Ok();
   }
-  const int64_t row_bytes = section.bytes / static_cast<int64_t>(ids.size());
+  if (section.stored == nullptr) {
+    return CopyRows(table, section.area, section.first_row, offset, bytes, out, next_read, limit);
+  }
+  const StoredRows& stored = *section.stored;
+  const int64_t row_bytes = section.bytes / stored.rows();
   const int64_t end = offset + bytes;
   while (offset < end) {
     // The stored row at `offset`, and the run of consecutive rows that begins with it.
     const int64_t place = offset / row_bytes;
-    auto next = static_cast<size_t>(place + 1);
-    while (next < ids.size() && ids[next] == ids[next - 1] + 1) ++next;
-    const int64_t count = std::min(end, static_cast<int64_t>(next) * row_bytes) - offset;
-    MV_RETURN_IF_NOT_OK(CopyRows(table, section.area, ids[static_cast<size_t>(place)],
-                                 offset % row_bytes, count, out, next_read, limit));
+    const StoredRows::Run run = stored.From(place);
+    const int64_t count = std::min(end, (place + run.count) * row_bytes) - offset;
+    if (section.area == kRowIdsArea) {
+      auto* const ids = reinterpret_cast<int64_t*>(out);
+      std::iota(ids, ids + count / kRowIdBytes, run.first);
+    } else {
+      MV_RETURN_IF_NOT_OK(CopyRows(table, section.area, run.first, offset % row_bytes, count, out,
+                                   next_read, limit));
+    }
     out += count;
     offset += count;
   }

@@ -20,7 +20,7 @@ SavedTable RecordOf(const Table& table);
 
 // Returns those of the rows, which are on this node, that have been touched, or null if the table
 // has no lazy rows and stores all.
-std::shared_ptr<const std::vector<int64_t>> TouchedRows(const Table& table, RowRange rows);
+std::shared_ptr<const StoredRows> TouchedRows(const Table& table, RowRange rows);
 // Gives rows of this node the values of a saved initializer and no state (ShardCopies::Restart),
 // before the rows that a checkpoint stores are loaded.
 Status RestartRows(Table* table, RowRange rows, const InitializerSpec& initializer,

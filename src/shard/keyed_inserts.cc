@@ -169,6 +169,7 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
         }
       }
       if (row >= 0) {
+        storage_.changed_rows().NoteRange(row, row + 1);
         if (is_reused) values_.ClearState(row);
         (void)lazy()->Touch(row, key);
         keys_->Link(stripe, row);
@@ -230,6 +231,7 @@ void KeyedShard::Evict(int64_t stripe, int64_t row, KeyCounts* counts, int64_t* 
 }
 
 void KeyedShard::DropRow(int64_t stripe, int64_t row) const {
+  storage_.changed_rows().NoteRange(row, row + 1);
   keys_->Unlink(stripe, row);
   lazy()->Untouch(row);
 }
@@ -291,6 +293,7 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
   const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
   const int64_t row = keys_->Find(cell.key);
   if (row < 0) return kTaken;
+  storage_.changed_rows().NoteRange(row, row + 1);
   keys_->Restore(row, cell);
   keys_->Count(KeyCounts());  // publishes the new number of keys
   return first_row_ + row;

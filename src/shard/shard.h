@@ -30,6 +30,7 @@
 #include "memory/robust_lock.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
+#include "shard/row_range.h"
 #include "shard/shard_values.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
@@ -121,6 +122,14 @@ class Shard : public RequestRunner {
   const LazyRows* lazy() const { return values_.lazy(); }
   // Makes the stripes consistent whose locks dead ranks hold. Blocks to its end.
   Status RecoverStripes(const WaitLimit& limit) const;
+  // Keeps what changes after a version apart from what has changed before (ChangedRows).
+  void HoldVersion(size_t save, uint64_t version) const {
+    storage_.held_versions()[save % ChangedRows::kHeld].store(version, std::memory_order_relaxed);
+  }
+  // Appends runs of rows of the table, of the stripe that begins with `first_row`, that may have
+  // changed since a version (ChangedRows). The stripe has changed since.
+  Status ListChangedRows(int64_t first_row, uint64_t since, std::vector<RowRange>* rows,
+                         const WaitLimit& limit) const;
   // Touches the rows that a request names, so that it can change them. Returns MemoryError, and
   // touches none, if there is not enough memory for them. A call that returns pending begins again.
   Status Touch(const Request& request, const WaitLimit& limit) const;
@@ -173,6 +182,16 @@ class Shard : public RequestRunner {
   bool NotesGet(const Request& get) const;
   // Notes a change of elements without the locks of their stripes.
   void NoteChanges(int64_t first, int64_t count) const;
+  // Notes in ChangedRows a change of those of the elements that a stripe has.
+  void NoteElements(int64_t stripe, int64_t first, int64_t count) const {
+    // A division takes longer than the rest.
+    const int64_t first_row = layout_.first_row(stripe);
+    const int64_t end_row = layout_.end_row(stripe);
+    const bool begins = first <= first_row * columns_;
+    const bool ends = first + count >= end_row * columns_;
+    storage_.changed_rows().NoteRange(begins ? first_row : first / columns_,
+                                      ends ? end_row : (first + count - 1) / columns_ + 1);
+  }
   Status CopyVersions(const Request& request, const WaitLimit& limit) const;
 };
 

@@ -139,6 +139,7 @@ void Shard::NoteChanges(int64_t first, int64_t count) const {
   const int64_t last_stripe = layout_.stripe_of((first + count - 1) / columns_);
   for (int64_t stripe = layout_.stripe_of(first / columns_); stripe <= last_stripe; ++stripe) {
     storage_.lock(stripe)->NoteChange(*storage_.version());
+    NoteElements(stripe, first, count);
   }
 }
 
@@ -151,12 +152,24 @@ Status Shard::CopyVersions(const Request& request, const WaitLimit& limit) const
   for (int64_t i = 0; i < request.num_ids; ++i) {
     const int64_t stripe = layout_.stripe_of(request.row_ids[i] - first_row_);
     StripeLock* const lock = storage_.lock(stripe);
-    if (!lock->IsAtRest()) {
+    if (!lock->IsAtRest() || storage_.changed_rows().IsOpen(stripe)) {
       MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+      storage_.changed_rows().Close(stripe, lock->changed_at.load(std::memory_order_relaxed));
       lock->Release();
     }
     versions[i] = lock->changed_at.load(std::memory_order_relaxed);
   }
+  return Status::Ok();
+}
+
+Status Shard::ListChangedRows(int64_t first_row, uint64_t since, std::vector<RowRange>* rows,
+                              const WaitLimit& limit) const {
+  const int64_t stripe = layout_.stripe_of(first_row - first_row_);
+  MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+  storage_.changed_rows().List(stripe, since, [&](int64_t first, int64_t end) {
+    rows->push_back(RowRange{first_row_ + first, first_row_ + end});
+  });
+  storage_.lock(stripe)->Release();
   return Status::Ok();
 }
 

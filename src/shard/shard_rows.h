@@ -38,6 +38,7 @@ Status Shard::AddRows(const Request& request, Places places, Progress* progress,
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t slots = storage_.state_slots();
   const bool has_step_per_row = values_.has_step_per_row();
+  std::atomic<uint64_t>* const changed = storage_.changed_rows().BitPerRow();
   const int64_t count = request.num_ids;
   const auto delta_at = [&](int64_t place) MV_ALWAYS_INLINE {
     return static_cast<const char*>(request.delta) + order.PositionAt(place) * delta_bytes;
@@ -89,6 +90,11 @@ Status Shard::AddRows(const Request& request, Places places, Progress* progress,
         }
         progress->done = place;
         if (row < 0) continue;
+        if (changed != nullptr) {
+          ChangedRows::Set(changed, row);
+        } else {
+          storage_.changed_rows().NoteRange(row, row + 1);
+        }
         values_.AddRow(row, delta, &rates);
         (void)MV_FAILPOINT("shard.write_row");
       } while (progress->done < end && places.StripeAt(progress->done) == stripe);

@@ -83,6 +83,7 @@ Status Shard::ForEachStripe(const Request& range, Progress* progress, const Wait
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeGuard<kWriting> holding(storage_.lock(stripe), *storage_.version());
+    NoteElements(stripe, first, count);
     (void)MV_FAILPOINT("shard.write");
     work();
   }

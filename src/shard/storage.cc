@@ -22,7 +22,8 @@ constexpr int64_t kWordBytes = 8;
 static_assert(sizeof(Hyper) <= kHoldersOffset);
 static_assert(kHoldersOffset + sizeof(Holders) <= kTouchCountsOffset);
 static_assert(kTouchCountsOffset + sizeof(TouchCounts) <= kVersionOffset);
-static_assert(kVersionOffset < ShardStorage::kHeaderRoomOffset);
+static_assert(kVersionOffset + (1 + ChangedRows::kHeld) * kWordBytes <=
+              ShardStorage::kHeaderRoomOffset);
 static_assert(ShardStorage::kHeaderRoomOffset + ShardStorage::kHeaderRoomBytes <= kLocksOffset);
 
 }  // namespace
@@ -54,8 +55,11 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
   storage.step_cells_offset_ = kLocksOffset + lock_bytes;  // aligned, as locks are cache lines
   storage.touched_bits_offset_ = RoundUp(storage.step_cells_offset_ + cell_bytes, kCacheLine);
   const int64_t bit_bytes = tracks_rows ? DivideUp(layout.rows(), kBitsPerWord) * kWordBytes : 0;
+  storage.changed_rows_ = ChangedRows(layout);
+  storage.changed_bits_offset_ = RoundUp(storage.touched_bits_offset_ + bit_bytes, kCacheLine);
   storage.parameters_offset_ =
-      RoundUp(storage.touched_bits_offset_ + bit_bytes, kPage) + kPlaceInPage;
+      RoundUp(storage.changed_bits_offset_ + storage.changed_rows_.bit_bytes(), kPage) +
+      kPlaceInPage;
   storage.tracks_rows_ = tracks_rows;
   storage.row_bytes_ = layout.row_bytes();
   storage.value_row_bytes_ = value_row_bytes;
@@ -69,7 +73,8 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t valu
   storage.row_state_offset_ = storage.state_offset_ + state_slots * storage.state_stride_;
   storage.row_state_bytes_ = row_state_bytes;
   storage.key_index_offset_ = RoundUp(storage.row_state_offset_ + all_row_state_bytes, kCacheLine);
-  storage.segment_bytes_ = storage.key_index_offset_ + key_bytes;
+  storage.changed_sets_offset_ = RoundUp(storage.key_index_offset_ + key_bytes, kCacheLine);
+  storage.segment_bytes_ = storage.changed_sets_offset_ + storage.changed_rows_.set_bytes();
   return storage;
 }
 
@@ -98,6 +103,7 @@ void ShardStorage::Attach(char* base) {
   header_room_ = base + ShardStorage::kHeaderRoomOffset;
   locks_ = reinterpret_cast<StripeLock*>(base + kLocksOffset);
   step_cells_.Attach(reinterpret_cast<StepCell*>(base + step_cells_offset_));
+  changed_rows_.Attach(base + changed_bits_offset_, base + changed_sets_offset_, held_versions());
   touch_counts_ = reinterpret_cast<TouchCounts*>(base + kTouchCountsOffset);
   touched_bits_ = reinterpret_cast<std::atomic<uint64_t>*>(base + touched_bits_offset_);
   parameters_ = base + parameters_offset_;

@@ -1,7 +1,8 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
-//   hyper-parameters, holders, touch counts, version, room for a header | one lock per stripe |
-//   step cells | bits of touched rows | parameters | state | row state | key index
+//   hyper-parameters, holders, touch counts, versions, room for a header | one lock per stripe |
+//   step cells | bits of touched rows | bits of changed rows | parameters | state | row state |
+//   key index | earlier bits of changed rows
 //
 // State has a value for each parameter in each slot, row state a few numbers for each row.
 // Everything but the hyper-parameters and the holders is valid when zero-filled, so planning and
@@ -15,6 +16,7 @@
 #include "base/status.h"
 #include "memory/memory_credit.h"
 #include "memory/segment.h"
+#include "shard/changed_rows.h"
 #include "shard/hyper.h"
 #include "shard/step_cells.h"
 #include "shard/stripe_layout.h"
@@ -67,12 +69,15 @@ class ShardStorage {
   Holders* holders() const { return holders_; }
   // Returns the version that the next changes note (StripeLock).
   std::atomic<uint64_t>* version() const { return version_; }
+  // Returns the versions that ChangedRows keeps apart.
+  std::atomic<uint64_t>* held_versions() const { return version_ + 1; }
   // Returns kHeaderRoomBytes for a description of the shard, zero-filled and unused by the shard.
   char* header_room() const { return header_room_; }
   static constexpr int64_t kHeaderRoomBytes = 960;
   static constexpr int64_t kHeaderRoomOffset = 3136;  // from the base of the segment
   StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
   const StepCells& step_cells() const { return step_cells_; }
+  const ChangedRows& changed_rows() const { return changed_rows_; }
   TouchCounts* touch_counts() const { return touch_counts_; }
   std::atomic<uint64_t>* touched_bits() const { return touched_bits_; }
   char* parameters() const { return parameters_; }
@@ -95,6 +100,7 @@ class ShardStorage {
   int64_t value_row_bytes_ = 0;
   int64_t step_cells_offset_ = 0;
   int64_t touched_bits_offset_ = 0;
+  int64_t changed_bits_offset_ = 0;
   int64_t parameters_offset_ = 0;
   int64_t state_offset_ = 0;
   int64_t state_stride_ = 0;
@@ -102,12 +108,14 @@ class ShardStorage {
   int64_t row_state_offset_ = 0;
   int64_t row_state_bytes_ = 0;
   int64_t key_index_offset_ = 0;
+  int64_t changed_sets_offset_ = 0;
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
   std::atomic<uint64_t>* version_ = nullptr;
   char* header_room_ = nullptr;
   StripeLock* locks_ = nullptr;
   StepCells step_cells_;
+  ChangedRows changed_rows_;
   TouchCounts* touch_counts_ = nullptr;
   std::atomic<uint64_t>* touched_bits_ = nullptr;
   char* parameters_ = nullptr;

@@ -9,17 +9,9 @@
 
 #include "node/membership.h"
 #include "shard/request.h"
+#include "shard/row_range.h"
 
 namespace multiverso {
-
-// Rows first to end - 1.
-struct RowRange {
-  int64_t first = 0;
-  int64_t end = 0;
-
-  int64_t count() const { return end - first; }
-  bool Contains(int64_t row) const { return row >= first && row < end; }
-};
 
 // Returns the rows of which a request for a part has elements, in a table with that many columns.
 RowRange RowsOfPart(const Request& part, int64_t columns);

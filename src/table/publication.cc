@@ -28,22 +28,26 @@ Status Publication::Copy(int share, int shares, const WaitLimit& limit) {
   std::vector<RowRange> changed;
   MV_ASSIGN_OR_RETURN(version_, table_->ListChangesNow(since, &changed, limit));
   // Neighbouring stripes go to different ranks, because changes are often close together.
-  const int64_t step = layout.rows_per_stripe();
+  const int64_t origin = header_->published_rows.first;
   std::vector<RowRange> mine;
-  int64_t stripe = 0;
   for (const RowRange& rows : changed) {
-    const int64_t first = std::max(rows.first, header_->published_rows.first);
     const int64_t end = std::min(rows.end, header_->published_rows.end);
-    for (int64_t row = first; row < end; row += step) {
-      if (stripe++ % shares == share) mine.push_back(RowRange{row, std::min(row + step, end)});
+    for (int64_t row = std::max(rows.first, origin); row < end;) {
+      const int64_t stripe = layout.stripe_of(row - origin);
+      const int64_t next = std::min(end, origin + layout.end_row(stripe));
+      if (stripe % shares == share) mine.push_back(RowRange{row, next});
+      row = next;
     }
   }
   (void)MV_FAILPOINT("publish.copy");
   if (!spec.is_lazy()) return table_->GetRanges(mine, storage.parameters(), limit);
+  int64_t copied = -1;
   for (const RowRange& rows : mine) {
-    MV_RETURN_IF_NOT_OK(
-        ShardCopies(table_->shard())
-            .CopyStripeTo(layout.stripe_of(rows.first - header_->rows.first), storage, limit));
+    const int64_t stripe = layout.stripe_of(rows.first - origin);
+    if (stripe != copied) {
+      MV_RETURN_IF_NOT_OK(ShardCopies(table_->shard()).CopyStripeTo(stripe, storage, limit));
+    }
+    copied = stripe;
   }
   return Status::Ok();
 }

@@ -103,8 +103,9 @@ class Table {
   // mode, which sums over nodes itself.
   bool calls_servers() const { return calls_servers_; }
 
-  // Lists the rows that may have changed since a call that returned `since`, in ascending order and
-  // by whole stripes. If `since` is 0, these are all rows, or the lazy rows that have ever changed.
+  // Lists the rows that may have changed since a call that returned `since`, in ascending order:
+  // of other nodes, whole stripes. If `since` is 0, these are all rows, or the stripes of lazy rows
+  // that have ever changed.
   // Returns the version to pass to the next call, which lists at least the rows that change after
   // this call. In sync mode it counts and waits as a get. Blocks to its end.
   Result<int64_t> ListChanges(int64_t since, std::vector<RowRange>* rows, const WaitLimit& limit);
@@ -113,9 +114,10 @@ class Table {
   Result<int64_t> ListChangesNow(int64_t since, std::vector<RowRange>* rows,
                                  const WaitLimit& limit);
   // Lists the changed rows among rows of this node, all if `since` is 0, between rounds. Also lists
-  // rows whose updater state may have changed, unless the updater notes gets.
+  // rows whose updater state may have changed, unless the updater notes gets. What changes from now
+  // on is known apart, until a call for another save with the same number modulo a few.
   Result<int64_t> ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
-                                  const WaitLimit& limit);
+                                  size_t save, const WaitLimit& limit);
   // Copies the values of ranges of rows to their places in `out`, which is as large as the table,
   // without the mode, and for no worker.
   Status GetRanges(const std::vector<RowRange>& ranges, void* out, const WaitLimit& limit);
@@ -157,9 +159,10 @@ class Table {
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
   // add, to which zeros are no change.
   Status RunPartInRound(const Request& part, const WaitLimit& limit);
-  // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
-  Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
-                              std::vector<RowRange>* rows, const WaitLimit& limit);
+  // Lists what has changed of the rows of each of `nodes`: rows, whole stripes, or all of them.
+  enum class Listing { kRows, kStripes, kAll };
+  Result<int64_t> ListRows(const std::vector<RowRange>& nodes, int64_t since, Listing listing,
+                           std::vector<RowRange>* rows, const WaitLimit& limit);
   // Returns the rows of each node that has rows.
   std::vector<RowRange> RowsOfNodes() const;
 

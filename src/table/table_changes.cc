@@ -22,11 +22,12 @@ std::vector<RowRange> Table::RowsOfNodes() const {
 }
 
 int64_t Table::MaxChanges() const {
+  constexpr int64_t kMostOfRows = int64_t{1} << 20;
   int64_t stripes = 0;
   for (const RowRange& rows : RowsOfNodes()) {
     stripes += TableShard::LayoutOf(spec(), rows.count()).stripes();
   }
-  return stripes;
+  return std::max(stripes, std::min(stripes + partition().node_rows().count(), kMostOfRows));
 }
 
 Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
@@ -39,6 +40,9 @@ Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
     MV_RETURN_IF_NOT_OK(consistency()->Run(Request::GetRows(nullptr, 0, nullptr), limit));
   }
   const Result<int64_t> version = ListChangesNow(since, rows, limit);
+  if (version.ok() && static_cast<int64_t>(rows->size()) > MaxChanges()) {
+    MV_RETURN_IF_NOT_OK(ListRows(RowsOfNodes(), since, Listing::kStripes, rows, limit).status());
+  }
   // After Finish, the others apply rounds during this call, whose changes the next call must list.
   return version.ok() && consistency()->HasFinished() ? since : version;
 }
@@ -47,25 +51,25 @@ Result<int64_t> Table::ListChangesNow(int64_t since, std::vector<RowRange>* rows
                                       const WaitLimit& limit) {
   // Rows that have not been touched have their initial values.
   const bool lists_all = since == 0 && !spec().is_lazy();
-  return ListStripes(RowsOfNodes(), since, lists_all, rows, limit);
+  return ListRows(RowsOfNodes(), since, lists_all ? Listing::kAll : Listing::kRows, rows, limit);
 }
 
 Result<int64_t> Table::ListChangesHere(int64_t since, RowRange here, std::vector<RowRange>* rows,
-                                       const WaitLimit& limit) {
+                                       size_t save, const WaitLimit& limit) {
   std::vector<RowRange> changed;
+  const Listing listing = since == 0 ? Listing::kAll : Listing::kRows;
   const Result<int64_t> version =
-      ListStripes({partition().node_rows()}, since, since == 0, &changed, limit);
+      ListRows({partition().node_rows()}, since, listing, &changed, limit);
+  if (version.ok()) shard()->HoldVersion(save, static_cast<uint64_t>(version.value()));
   rows->clear();
   for (const RowRange& range : changed) {
-    const RowRange part{std::max(range.first, here.first), std::min(range.end, here.end)};
-    if (part.count() > 0) rows->push_back(part);
+    AppendRows(rows, RowRange{std::max(range.first, here.first), std::min(range.end, here.end)});
   }
   return version;
 }
 
-Result<int64_t> Table::ListStripes(const std::vector<RowRange>& nodes, int64_t since,
-                                   bool lists_all, std::vector<RowRange>* rows,
-                                   const WaitLimit& limit) {
+Result<int64_t> Table::ListRows(const std::vector<RowRange>& nodes, int64_t since, Listing listing,
+                                std::vector<RowRange>* rows, const WaitLimit& limit) {
   Request request;
   request.kind = RequestKind::kVersionsOfRows;
   request.rounds = consistency()->rounds_applied();
@@ -91,13 +95,18 @@ Result<int64_t> Table::ListStripes(const std::vector<RowRange>& nodes, int64_t s
   request.out = versions.data();
   MV_RETURN_IF_NOT_OK(RunWithoutMode(request, limit));
   rows->clear();
+  std::vector<RowRange> listed;
   for (size_t i = 0; i < stripes.size(); ++i) {
-    if (!lists_all && versions[i] <= static_cast<uint64_t>(since)) continue;
-    if (!rows->empty() && rows->back().end == stripes[i].first) {
-      rows->back().end = stripes[i].end;
-    } else {
-      rows->push_back(stripes[i]);
+    if (listing != Listing::kAll && versions[i] <= static_cast<uint64_t>(since)) continue;
+    listed.assign(1, stripes[i]);
+    // Other nodes say which of their stripes have changed.
+    if (listing == Listing::kRows && since != 0 &&
+        partition().node_rows().Contains(stripes[i].first)) {
+      listed.clear();
+      MV_RETURN_IF_NOT_OK(
+          shard()->ListChangedRows(stripes[i].first, static_cast<uint64_t>(since), &listed, limit));
     }
+    for (const RowRange& range : listed) AppendRows(rows, range);
   }
   return version;
 }

@@ -119,25 +119,34 @@ def test_every_named_table_keeps_a_descriptor():
         assert count(descriptors, lambda number=number: kept.extend(arrays(number))) == number
 
 
-def test_increment_has_the_stripes_of_the_changed_rows(tmp_path):
-    # Goal: at most 1.5 bytes per changed byte, as publications have.
-    rows, columns = 100_000, 16
-    table = mv.MatrixTable(rows, columns, name="w")
-    table.add(np.ones((rows, columns)))
+@pytest.mark.parametrize("publishes", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["adam", "lazy", "hash"])
+def test_increment_has_the_changed_rows(tmp_path, kind, dtype, publishes):
+    rng = np.random.default_rng([publishes, len(kind), int(dtype[5:])])
+    columns = int(rng.integers(16, 257))
+    rows = (24 << 20) // (columns * np.dtype(dtype).itemsize)
+    if kind == "hash":
+        table = mv.HashTable(columns, capacity=2 * rows, dtype=dtype, name="w")
+    elif kind == "lazy":
+        table = mv.MatrixTable(rows, columns, mv.initializers.Zeros(), dtype=dtype, name="w")
+    else:
+        table = mv.MatrixTable(rows, columns, dtype=dtype, updater=kind, name="w")
 
     def bytes_of_increment(changed):
-        table.add(np.ones((changed, columns)), np.arange(changed) * (rows // changed))
+        for part in np.array_split(changed, 4):
+            table.add(np.ones((len(part), columns), dtype), part)
+            if publishes:
+                mv.publish()
         mv.save(tmp_path, incremental=True)
-        return sum(
-            file.stat().st_size
-            for file in mv.checkpoint.latest(tmp_path).iterdir()
-            if "-of-" not in file.name
-        )
+        files = mv.checkpoint.latest(tmp_path).iterdir()
+        return sum(file.stat().st_size for file in files if "-of-" not in file.name)
 
-    whole = bytes_of_increment(1)
-    ten, twenty, hundred = (bytes_of_increment(changed) / whole for changed in (10, 20, 100))
-    # One row in 10 000 costs a tenth of the table, and one in 1 000 all of it.
-    assert (round(ten, 2), round(twenty / ten, 1), round(hundred, 1)) == (0.1, 2, 1)
+    full = bytes_of_increment(np.arange(rows))
+    for share in rng.uniform(0.002, 0.01, 3):
+        changed = rng.permutation(rows)[: int(rows * share)]
+        assert bytes_of_increment(changed) <= 1.5 * full / rows * len(changed) + 1_000
+    assert bytes_of_increment(np.arange(rows)) <= full + 1_000
 
 
 def test_attaching_reads_every_segment_of_the_job():

@@ -101,8 +101,8 @@ TEST(Manifest, RejectsOtherFileFormatsByName) {
   const std::string pickle("\x80\x04\x95 and more", 12);
   ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
   const std::string bytes = EncodeManifest(MakeManifest());
-  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{5})), "the file").status(),
-                "expected version 1, 2 or 4 of the format, received version 5");
+  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{6})), "the file").status(),
+                "expected version 1, 2, 4 or 5 of the format, received version 6");
 }
 
 Manifest MakeLazyManifest() {
@@ -126,14 +126,17 @@ TEST(Manifest, OfATableWithAnInitializerRoundTripsInVersion2) {
   EXPECT_EQ(manifest.tables[1].area(4), kRowIdsArea);
 }
 
-TEST(Manifest, OfAnIncrementRoundTripsInVersion4AndNamesTheWritersOfFiles) {
+TEST(Manifest, OfAnIncrementRoundTripsAndNamesTheWritersOfFiles) {
   for (Manifest manifest : {MakeManifest(), MakeLazyManifest()}) {
     const size_t own = manifest.files.size();
     manifest.files.push_back(SavedFile{4096, 5, 0, 0xfedcba9876543210U, 2});
     manifest.files.push_back(SavedFile{8192, 6, 1, 0xfedcba9876543210U, 2});
     manifest.files.push_back(SavedFile{4096, 7, 0, 0xfedcba9876543211U, 1});
     const std::string bytes = EncodeManifest(manifest);
-    EXPECT_EQ(bytes[8], 4);
+    EXPECT_EQ(bytes[8], 5);
+    // Version 4 is the same, but its data files have no runs.
+    const std::string stripes = WithCrc(WithValueAt(bytes, 8, uint32_t{4}));
+    EXPECT_EQ(EncodeManifest(ValueOf(DecodeManifest(stripes, "the file"))), bytes);
     const Manifest read = ValueOf(DecodeManifest(bytes, "the file"));
     EXPECT_EQ(EncodeManifest(read), bytes);
     EXPECT_TRUE(read.is_increment());
@@ -240,7 +243,7 @@ TEST(DataHeader, RoundTrips) {
 TEST(DataHeader, OfStoredRowsRoundTripsAndRejectsOtherSizes) {
   Manifest manifest = MakeLazyManifest();
   DataHeader header;
-  header.version = VersionOfData(manifest);
+  header.version = VersionOfData(manifest, {});
   header.id = manifest.id;
   for (const uint32_t area : {0U, 1U, 2U, kStepsArea, kRowIdsArea}) {
     Section section;

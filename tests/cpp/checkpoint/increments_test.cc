@@ -156,24 +156,6 @@ TEST_F(Increments, AreFoundUnderRelativeAndOtherNames) {
   EXPECT_TRUE(IsOk(Verify(folder_ / "best")));
 }
 
-TEST_F(Increments, AreCompleteWithoutTheOtherCheckpoints) {
-  AddRows(1, 2, 1.0F);
-  AddRows(2, 3, 1.0F);
-  const TemporaryFolder elsewhere;
-  std::filesystem::copy(PathOf(3), elsewhere / "copy");
-  CheckpointFolder folder(LocalFileSystem(), folder_.path());
-  std::vector<std::string> retired;
-  EXPECT_TRUE(IsOk(folder.Retire(1, &retired)));
-  EXPECT_EQ(retired.size(), 2U);
-  folder.RemoveLeftovers(retired);
-  EXPECT_TRUE(Leftovers(folder_.path()).empty());
-  EXPECT_EQ(ValueOf(folder.List()).size(), 1U);
-  EXPECT_TRUE(IsOk(Verify(PathOf(3))));
-  EXPECT_EQ(ReadRows<float>(Open().get(), 0, 0, 0, 300'000), tables_.array);
-  std::filesystem::remove_all(folder_.path());
-  EXPECT_TRUE(IsOk(Verify(elsewhere / "copy")));
-}
-
 TEST_F(Increments, OfVersion3AreRefusedWithTheNameOfACompleteOne) {
   AddRows(1, 2, 1.0F);
   for (const int64_t number : {2, 3}) {
@@ -223,22 +205,37 @@ class LazyIncrements : public ::testing::Test {
 TEST_F(LazyIncrements, ReplaceTheRowsThatAreStored) {
   const std::vector<int64_t> ids = {500, 501, 599};
   const std::vector<float> values = {2, 3, 4};
+  StoredRows in_runs;
+  in_runs.Append(800, 3);  // of which row 801 was stored before
+  const std::vector<uint64_t> runs = in_runs.Encode(750);
   ASSERT_TRUE(IsOk(Save({{0, 0, 500, 100, values.data(), 3},
+                         {0, 0, 750, 200, values.data(), 3},
+                         {0, kRunsArea, 750, 200, runs.data(), 1},
                          {0, kRowIdsArea, 500, 100, ids.data(), 3},
                          {0, 0, 700, 50, nullptr, 0},
                          {0, kRowIdsArea, 700, 50, nullptr, 0}})));
   ASSERT_TRUE(IsOk(Verify(path_)));
   const auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), path_));
   std::vector<float> expected(1000);
-  int64_t stored = 3;
+  int64_t stored = 3 + 2;
   for (int64_t row = 0; row < 1000; row += 3) {
     const bool is_replaced = (row >= 500 && row < 600) || (row >= 700 && row < 750);
     if (!is_replaced) expected[static_cast<size_t>(row)] = 1;
     stored += is_replaced ? 0 : 1;
   }
   for (size_t i = 0; i < ids.size(); ++i) expected[static_cast<size_t>(ids[i])] = values[i];
+  std::copy(values.begin(), values.end(), expected.begin() + 800);
   EXPECT_EQ(ReadRows<float>(reader.get(), 0, 0, 0, 1000), expected);
   EXPECT_EQ(ValueOf(reader->StoredRowsOf(0)), stored);
+}
+
+TEST_F(LazyIncrements, RejectRunsBesideTheirRange) {
+  for (const uint64_t run : {uint64_t{399} << 16 | 1, uint64_t{1} << 60}) {
+    const float values[2] = {2, 3};
+    ASSERT_TRUE(IsOk(Save({{0, 0, 300, 400, values, 2}, {0, kRunsArea, 300, 400, &run, 1}})));
+    EXPECT_TRUE(IsError(Verify(path_), Code::kCheckpointCorrupt, "expected rows from 300 to 699"));
+    std::filesystem::remove_all(path_);
+  }
 }
 
 TEST_F(LazyIncrements, RejectSectionsWithoutTheNumbersOfTheirRows) {

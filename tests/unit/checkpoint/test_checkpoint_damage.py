@@ -146,8 +146,8 @@ class TestDamage(FolderTestCase):
         (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
 
     def test_names_an_unsupported_version(self):
-        self.forge({8: b"\5"})
-        self.assertIn("version 5", str(self.check_refused("manifest.mv")))
+        self.forge({8: b"\6"})
+        self.assertIn("version 6", str(self.check_refused("manifest.mv")))
 
     def test_detects_invalid_options(self):
         self.forge({96 + 104: np.float64(np.nan).tobytes()})  # learning_rate

@@ -13,6 +13,7 @@ STEPS = 0x10000  # the area with the update counts of rows
 ROW_IDS = 0x10001  # the area with the numbers of the stored rows
 ROW_STATE = 0x10002  # the area with the updater's state of each row
 KEYS = 0x10003  # the area with the keys of a hash table
+RUNS, FREED_RUNS = 0x10004, 0x10005  # the areas with the rows that an increment replaces
 DTYPES = ("<f4", "<f8", "<i4", "<i8")
 
 
@@ -56,7 +57,7 @@ def read_manifest(data):
     num_files, mode, workers, zero, created = struct.unpack_from("<IIIIq", data, 48)
     assert (zero, size) == (0, len(data))
     assert data == with_crc(data)
-    table_bytes, file_bytes = {1: (232, 16), 2: (264, 16), 4: (264, 32)}[version]
+    table_bytes, file_bytes = {1: (232, 16), 2: (264, 16)}.get(version, (264, 32))
     tables = 96
     descriptions = []
     for i in range(num_tables):
@@ -86,7 +87,7 @@ def read_manifest(data):
     for i in range(num_files):
         size, header_crc, index = struct.unpack_from("<qII", data, at + file_bytes * i)
         origin = (ident, number)
-        if version == 4:
+        if version in (4, 5):
             origin = struct.unpack_from("<Qq", data, at + file_bytes * i + 16)
         else:
             assert index == 0
@@ -126,10 +127,11 @@ def read(folder):
         )
         header, checksums_at, num_checksums = struct.unpack_from("<qqq", data, 40)
         is_any_lazy = any((table["initializer"] or [0])[0] for table in manifest["tables"])
-        assert version == (2 if is_any_lazy else 1)
+        assert version in (5, 2 if is_any_lazy else 1)
+        alignment = 64 if version == 5 else 4096
         assert (ident, index, block) == (file["id"], file["index"], BLOCK)
         assert file_size == size == len(data) == checksums_at + 4 * num_checksums + 4
-        assert header % 4096 == 0
+        assert header % alignment == 0
         assert data[:header] == with_crc(data[:header])
         assert struct.unpack_from("<I", data, header - 4) == (header_crc,)
         crcs = struct.unpack_from(f"<{num_checksums}I", data, checksums_at)
@@ -142,16 +144,16 @@ def read(folder):
             assert (offset, first_block) == (at, block_number)
             description = manifest["tables"][table]
             is_lazy = bool(description["initializer"] and description["initializer"][0])
-            columns = {STEPS: 1, ROW_IDS: 1, KEYS: 2, ROW_STATE: description["row_slots"]}.get(
-                area, description["columns"]
+            is_list = area in (ROW_IDS, RUNS, FREED_RUNS)
+            columns = {STEPS: 1, KEYS: 2, ROW_STATE: description["row_slots"]}.get(
+                area, 1 if is_list else description["columns"]
             )
-            dtype = np.dtype(
-                {STEPS: "<u4", ROW_IDS: "<i8", KEYS: "<i8"}.get(area, description["dtype"])
-            )
-            stored = length // (columns * dtype.itemsize) if is_lazy else rows
+            kind = "<i8" if is_list else description["dtype"]
+            dtype = np.dtype({STEPS: "<u4", KEYS: "<i8"}.get(area, kind))
+            stored = length // (columns * dtype.itemsize) if is_lazy or version == 5 else rows
             assert length == stored * columns * dtype.itemsize
             assert stored <= rows
-            end = at + -(-length // 4096) * 4096
+            end = at + -(-length // alignment) * alignment
             assert not any(data[at + length : end])
             for begin in range(at, end, BLOCK):
                 assert crc32c(data[begin : min(begin + BLOCK, end)]) == crcs[block_number]
@@ -172,13 +174,24 @@ def _apply(manifest, arrays, parts):
         values = np.zeros((num_rows, sections[0][2].shape[1]), sections[0][2].dtype)
         values = arrays.get((table, area), values)
         ids_of = {ids[:2]: ids[2].ravel() for ids in parts.get((table, ROW_IDS), [])}
+        runs_of = {runs[:2]: _rows(runs) for runs in parts.get((table, RUNS), [])}
+        freed_of = {runs[:2]: _rows(runs) for runs in parts.get((table, FREED_RUNS), [])}
+        if area in (ROW_IDS, RUNS, FREED_RUNS):
+            continue
         for first, rows, stored in sections:
             ids = np.arange(first, first + rows)
-            values[ids] = 0
-            if ids_of:
-                ids = ids_of[first, rows]
+            has_runs = (first, rows) in runs_of and not (area == KEYS and (first, rows) in ids_of)
+            values[freed_of.get((first, rows), []) if has_runs else ids] = 0
+            if ids_of or has_runs:
+                ids = runs_of[first, rows] if has_runs else ids_of[first, rows]
                 assert (np.diff(ids) > 0).all()
                 assert ((first <= ids) & (ids < first + rows)).all()
             values[ids] = stored
-        if area != ROW_IDS:
-            arrays[table, area] = values
+        arrays[table, area] = values
+
+
+def _rows(section):
+    """Return the rows of which a section has the runs."""
+    first, _, runs = section
+    parts = [np.arange(run % 65536 + 1) + first + run // 65536 for run in runs.ravel().tolist()]
+    return np.concatenate([np.empty(0, np.int64), *parts])
