@@ -36,12 +36,7 @@ struct OwnedRequest {
     }
   }
 
-  Status Run(Table* table, const WaitLimit& limit) {
-    MV_ASSIGN_OR_RETURN(const auto rows, table->MustArrange(request)
-                                             ? table->Arrange(&request)
-                                             : Result<std::shared_ptr<const ArrangedAdd>>(nullptr));
-    return table->Run(request, limit);
-  }
+  Status Run(Table* table, const WaitLimit& limit) { return table->Run(request, limit); }
 };
 
 struct FutureEntry {

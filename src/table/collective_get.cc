@@ -32,11 +32,11 @@ Status CheckSameTable(Table* table) {
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
   CollectiveCall call(table->context(), CollectiveKind::kCollectiveGet);
   MV_ASSIGN_OR_RETURN(const bool takes_part, call.Enter(limit));
-  if (!takes_part) return table->RunWithoutMode(get, limit);
+  if (!takes_part) return table->without_mode()->Run(get, limit);
   MV_RETURN_IF_NOT_OK(call.Noted(AwaitWorkers(table, Status::Ok(), limit)));
   MV_RETURN_IF_NOT_OK(call.Noted(CheckSameTable(table)));
   // All workers are in this call, so the get needs none of the mode's waits.
-  return call.Noted(AwaitWorkers(table, table->RunWithoutMode(get, limit), limit));
+  return call.Noted(AwaitWorkers(table, table->without_mode()->Run(get, limit), limit));
 }
 
 }  // namespace multiverso

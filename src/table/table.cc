@@ -1,15 +1,11 @@
 #include "table/table.h"
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/text.h"
-#include "shard/keyed_shard.h"
-#include "table/distributed_call.h"
 
 namespace multiverso {
 namespace {
@@ -90,68 +86,6 @@ MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64
                                      "separate memory, received memory that overlaps"));
 }
 
-// Runs a request for keys in sync mode: finds the rows of the keys, and runs a request for these
-// rows in the round. Blocks to its end.
-Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& limit) {
-  const bool is_add = IsAdd(request.kind);
-  const auto run = [&](Request of_rows) -> Status {
-    of_rows.is_peek = request.is_peek;
-    std::shared_ptr<const ArrangedAdd> arranged;
-    if (is_add) {
-      MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
-    }
-    return table->consistency()->Run(of_rows, limit);
-  };
-  Request locate = request;
-  locate.kind = RequestKind::kLocateKeys;
-  if (request.kind == RequestKind::kGetKeys) {
-    // Adds of the round, for which this get waits, may give rows to keys.
-    MV_RETURN_IF_NOT_OK(run(Request::GetRows(nullptr, 0, request.out)));
-    locate.kind = RequestKind::kFindKeys;
-  }
-  const auto count = static_cast<size_t>(request.num_ids);
-  const auto find = [&](std::vector<int64_t>* rows) -> Status {
-    rows->resize(count);
-    locate.out = rows->data();
-    locate.delta = nullptr;
-    return table->RunWithoutMode(locate, limit);
-  };
-  std::vector<int64_t> rows;
-  // An add that is refused must not give rows to keys.
-  if (is_add && table->consistency()->HasFinished()) return AddAfterFinish();
-  MV_RETURN_IF_NOT_OK(find(&rows));
-  if (is_add) return run(Request::AddRows(rows.data(), request.num_ids, request.delta));
-  const auto has_row = [](int64_t row) { return row >= 0; };
-  const auto row_bytes = static_cast<size_t>(table->spec().bytes_per_id(request.kind));
-  std::vector<char> values;
-  for (bool has_changed = true; has_changed;) {
-    if (std::all_of(rows.begin(), rows.end(), has_row)) {
-      return run(Request::GetRows(rows.data(), request.num_ids, request.out));
-    }
-    std::vector<int64_t> found;
-    std::copy_if(rows.begin(), rows.end(), std::back_inserter(found), has_row);
-    values.resize(found.size() * row_bytes);
-    MV_RETURN_IF_NOT_OK(
-        run(Request::GetRows(found.data(), static_cast<int64_t>(found.size()), values.data())));
-    if (!request.is_peek && !table->consistency()->HasFinished()) break;
-    // Outside rounds, the values may be those after a round that gave rows to further keys.
-    const std::vector<int64_t> before = rows;
-    MV_RETURN_IF_NOT_OK(find(&rows));
-    has_changed = rows != before;
-  }
-  auto* const out = static_cast<char*>(request.out);
-  const char* next = values.data();
-  for (size_t i = 0; i < count; ++i) {
-    if (rows[i] < 0) {
-      table->shard()->AsKeyed()->CopyInitial(request.row_ids[i], out + i * row_bytes);
-    } else {
-      std::memcpy(out + i * row_bytes, next, row_bytes);
-      next += row_bytes;
-    }
-  }
-  return Status::Ok();
-}
-
 }  // namespace
 
 std::string Table::Where(const char* call) const {
@@ -164,15 +98,23 @@ Table::Table(std::shared_ptr<TableShard> here, const TableContext& context)
       has_rounds_(here_->consistency()->HasRounds()),
       may_be_excluded_(context.service != nullptr || members().survives_losses()),
       exclusion_(&context.rank->peers()->own_exclusion()),
-      calls_servers_(context.service != nullptr && !context.mode.sums_in_rounds()),
-      clips_gradients_(ClipsGradients(spec().updater_kind())) {
+      arranger_(*here_, context.mode.sums_in_rounds(),
+                !context.mode.sums_in_rounds() && context.service == nullptr, Where("add")),
+      without_mode_(shard()),
+      in_mode_(consistency()) {
   const FeatureSet used = features();
   against_atomics_ = FindRefusal(used.With(Feature::kAtomics));
   against_part_of_row_ = FindRefusal(used.With(Feature::kPartOfRow));
   against_part_of_array_ = FindRefusal(used.With(Feature::kPartOfArray, used.Has(Feature::kArray)));
-  if (context.service == nullptr) return;
-  touch_ = SpanningTouch::Make(here_.get(), context.service, context.rank);
-  here_->consistency()->PassTo(&without_mode_, members().is_leader() ? context.rounds : nullptr);
+  if (context.service != nullptr) {
+    servers_ = std::make_unique<Servers>(here_.get(), context.service, context.rank);
+    without_mode_ = servers_.get();
+    consistency()->PassTo(without_mode_, members().is_leader() ? context.rounds : nullptr);
+  }
+  if (context.mode.sums_in_rounds()) {
+    in_rounds_ = std::make_unique<InRounds>(here_.get(), servers_.get(), &arranger_);
+    in_mode_ = in_rounds_.get();
+  }
 }
 
 Status Table::Check(const Request& request, int64_t count) const {
@@ -191,56 +133,19 @@ Status Table::Run(const Request& request, const WaitLimit& limit) {
   if (may_be_excluded_ || is_excluded()) {
     MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
   }
-  Status status = RunHere(request, limit);
+  const Status status = RunOnRoute(request, limit);
   // Where the others do not end its process, it may find so after the call.
   if (!status.ok() || !is_excluded()) return status;
   return Status(Code::kState, StrCat(context_.rank->state()->CheckNotExcluded().text(),
                                      ". This call may or may not have been made"));
 }
 
-Status Table::RunHere(const Request& request, const WaitLimit& limit) {
-  if (request.is_peek && !EveryGetIsCollective()) return RunWithoutMode(request, limit);
-  if (NeedsKeys(request.kind)) {
-    const bool is_of_values = IsAdd(request.kind) || request.kind == RequestKind::kFetchKeys ||
-                              request.kind == RequestKind::kGetKeys;
-    // The other calls see the keys as they are, and take part in no round.
-    if (!is_of_values) return RunWithoutMode(request, limit);
-    if (context_.mode.sums_in_rounds()) return RunKeysInRound(this, request, limit);
-  }
-  if (request.IsPart()) {
-    if (IsAtomic(request.kind)) return RunWithoutMode(request, limit);
-    if (context_.mode.sums_in_rounds()) return RunPartInRound(request, limit);
-  }
-  if (request.kind == RequestKind::kSetHyper) return RunWithoutMode(request, limit);
-  // In sync mode over several nodes, the rows of an add must exist before it is staged.
-  if (touch_ != nullptr && !calls_servers_ && IsAdd(request.kind)) {
-    MV_RETURN_IF_NOT_OK(touch_->Touch(request, limit));
-  }
-  return consistency()->Run(request, limit);
-}
-
-Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
-  if (context_.service == nullptr) return shard()->Run(request, limit);
-  if (touch_ != nullptr && CarriesData(request.kind)) {
-    MV_RETURN_IF_NOT_OK(touch_->Touch(request, limit));
-  }
-  Request distributed = request;
-  if (request.kind == RequestKind::kSetHyper) {
-    MV_RETURN_IF_NOT_OK(shard()->Run(request, limit));
-    // Other nodes apply the change after as many rounds as this node.
-    distributed.rounds = consistency()->rounds_applied();
-  }
-  std::vector<RowRange> rows;  // empty for all rows
-  if (request.IsPart()) {
-    if (request.count == 0) return Status::Ok();
-    rows.push_back(RowsOfPart(request, spec().num_col));
-  }
-  return RunOnRows(distributed, rows, limit);
-}
-
-Status Table::RunOnRows(const Request& request, const std::vector<RowRange>& rows,
-                        const WaitLimit& limit) {
-  return DistributedCall(here(), context_.service, context_.rank, request, rows).Run(limit);
+Status Table::RunOnRoute(const Request& request, const WaitLimit& limit) {
+  RequestRunner* const route = Has(request.kind, kIsAtOnce) ? without_mode_ : in_mode_;
+  if (!arranger_.MustArrange(request)) return route->Run(request, limit);
+  Request add = request;
+  MV_ASSIGN_OR_RETURN(const auto rows, arranger_.Arrange(&add));
+  return route->Run(add, limit);
 }
 
 Result<const void*> Table::Memory() const {
@@ -258,9 +163,9 @@ Result<KeyCounts> Table::CountKeys(const WaitLimit& limit) {
   for (const RowRange& node : RowsOfNodes()) rows.push_back(node.first);
   std::vector<KeyCounts> counts(rows.size());
   MV_RETURN_IF_NOT_OK(
-      RunWithoutMode(Request::Of(RequestKind::kCountsOfRows, rows.data(),
-                                 static_cast<int64_t>(rows.size()), nullptr, counts.data()),
-                     limit));
+      without_mode()->Run(Request::Of(RequestKind::kCountsOfRows, rows.data(),
+                                      static_cast<int64_t>(rows.size()), nullptr, counts.data()),
+                          limit));
   KeyCounts sum;
   for (const KeyCounts& count : counts) sum += count;
   return sum;

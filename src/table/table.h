@@ -14,9 +14,10 @@
 #include "consistency/round_service.h"
 #include "group/rank_context.h"
 #include "node/membership.h"
-#include "shard/row_merge.h"
+#include "table/add_arranger.h"
+#include "table/in_rounds.h"
+#include "table/servers.h"
 #include "table/shard_service.h"
-#include "table/spanning_touch.h"
 #include "table/table_shard.h"
 #include "table/table_spec.h"
 
@@ -32,12 +33,6 @@ struct TableContext {
 
   // Returns what the session uses, for CheckSupported.
   FeatureSet features() const { return members->features() | mode.features(); }
-};
-
-// What an add refers to while it runs: the order of its rows, and merged rows or clipped values.
-struct ArrangedAdd {
-  RowOrder order;
-  MergedRows merged;
 };
 
 // A rectangle of a table, and of an array the elements of rows with one column.
@@ -84,24 +79,13 @@ class Table {
            (IsAdd(kind) || IsTouch(kind) || ReturnsParameters(kind) ||
             (kind == RequestKind::kVersionsOfRows && context_.mode.sums_in_rounds()));
   }
-  // Runs a checked request to its end without the mode, so that it never waits for other workers.
-  Status RunWithoutMode(const Request& request, const WaitLimit& limit);
-  // Returns whether Arrange must prepare a request. In sync mode, the rows of keys are found first.
-  bool MustArrange(const Request& request) const {
-    return request.kind == RequestKind::kAddRows ||
-           (request.kind == RequestKind::kAddKeys && !context_.mode.sums_in_rounds()) ||
-           (clips_gradients_ && IsAdd(request.kind) && clipnorm() != 0);
-  }
-  // Prepares a checked add, of rows in any order, or of a gradient that may have to be clipped
-  // (table_arrange.cc). The result, which may be null, must outlive the request. Returns ValueError
-  // if a row is named twice and the updater does not allow it.
-  Result<std::shared_ptr<const ArrangedAdd>> Arrange(Request* request) const;
-
+  // Returns what runs checked requests without the mode, so that they never wait for other workers.
+  RequestRunner* without_mode() const { return without_mode_; }
   // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.sums_in_rounds(); }
   // Returns whether calls run on the servers of several nodes. In sync mode they run in the table's
   // mode, which sums over nodes itself.
-  bool calls_servers() const { return calls_servers_; }
+  bool calls_servers() const { return servers_ != nullptr && in_rounds_ == nullptr; }
 
   // Lists the rows that may have changed since a call that returned `since`, in ascending order and
   // by whole stripes. If `since` is 0, these are all rows, or the lazy rows that have ever changed.
@@ -131,32 +115,14 @@ class Table {
 
   double GetHyper(int32_t index) const { return shard()->hyper()->Get(index); }
   // Returns the norm to which the gradient of each call is clipped, or 0.
-  double clipnorm() const { return clips_gradients_ ? GetHyper(kClipNorm) : 0; }
+  double clipnorm() const { return arranger_.clipnorm(); }
 
   // Returns "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;
 
  private:
-  // What the mode passes requests to if the table is on several nodes.
-  struct WithoutMode final : RequestRunner {
-    explicit WithoutMode(Table* owner) : table(owner) {}
-    Status Run(const Request& request, const WaitLimit& limit) override {
-      return table->RunWithoutMode(request, limit);
-    }
-    Table* table;
-  };
-
-  // Runs a request of a rank that has not been excluded.
-  Status RunHere(const Request& request, const WaitLimit& limit);
-  // Runs a request for the whole table on the given rows, without the mode; an empty list means all
-  // rows. Only for tables on several nodes.
-  Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
-                   const WaitLimit& limit);
-  // Prepares an add of rows, without clipping.
-  Result<std::shared_ptr<ArrangedAdd>> ArrangeRows(Request* request) const;
-  // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
-  // add, to which zeros are no change.
-  Status RunPartInRound(const Request& part, const WaitLimit& limit);
+  // Prepares a request, and runs it where requests of its kind run.
+  Status RunOnRoute(const Request& request, const WaitLimit& limit);
   // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
   Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
                               std::vector<RowRange>* rows, const WaitLimit& limit);
@@ -168,14 +134,17 @@ class Table {
   bool has_rounds_;
   bool may_be_excluded_;
   const std::atomic<int32_t>* exclusion_;  // as PeerStatus::own_exclusion; each call looks there
-  bool calls_servers_;
-  bool clips_gradients_;  // whether the updater has the option clipnorm
   // Why this table has no calls of these kinds; null if it has them.
   const Refusal* against_atomics_;
   const Refusal* against_part_of_row_;
   const Refusal* against_part_of_array_;
-  std::unique_ptr<SpanningTouch> touch_;  // null unless the table has lazy rows on several nodes
-  WithoutMode without_mode_{this};
+  AddArranger arranger_;
+  // Where requests run, which is chosen when the table is created: here or on the servers of all
+  // nodes; in the mode, or without it.
+  std::unique_ptr<Servers> servers_;     // null if the session has one node
+  std::unique_ptr<InRounds> in_rounds_;  // null unless in sync mode
+  RequestRunner* without_mode_;
+  RequestRunner* in_mode_;
 };
 
 }  // namespace multiverso

@@ -89,7 +89,7 @@ Result<int64_t> Table::ListStripes(const std::vector<RowRange>& nodes, int64_t s
   request.row_ids = first_rows.data();
   request.num_ids = static_cast<int64_t>(first_rows.size());
   request.out = versions.data();
-  MV_RETURN_IF_NOT_OK(RunWithoutMode(request, limit));
+  MV_RETURN_IF_NOT_OK(without_mode()->Run(request, limit));
   rows->clear();
   for (size_t i = 0; i < stripes.size(); ++i) {
     if (!lists_all && versions[i] <= static_cast<uint64_t>(since)) continue;
@@ -106,9 +106,8 @@ Status Table::GetRanges(const std::vector<RowRange>& ranges, void* out, const Wa
   Request get = Request::Get(out);
   get.is_peek = true;
   get.rounds = consistency()->rounds_applied();
-  if (context_.service != nullptr) {
-    if (ranges.empty()) return Status::Ok();
-    return RunOnRows(get, ranges, limit);
+  if (servers_ != nullptr) {
+    return ranges.empty() ? Status::Ok() : servers_->RunOnRows(get, ranges, limit);
   }
   const int64_t row_bytes = spec().num_col * SizeOf(spec().value_type());
   for (const RowRange& rows : ranges) {

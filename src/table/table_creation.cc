@@ -94,7 +94,7 @@ Status TableCreation::CheckSpec() const {
 Status TableCreation::Fill(const WaitLimit& limit) {
   Status stored;
   if (context_.members->rank() == master_) {
-    stored = table_->RunWithoutMode(Request::Store(init_value_), limit);
+    stored = table_->without_mode()->Run(Request::Store(init_value_), limit);
     (void)MV_FAILPOINT("table.filled");
   }
   return context_.rank->world()->Agree(CollectiveKind::kFillTable, stored, {master_},

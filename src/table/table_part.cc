@@ -1,7 +1,4 @@
 // Requests for parts of tables and for single elements.
-#include <cstring>
-#include <numeric>
-#include <vector>
 
 #include "base/text.h"
 #include "table/table.h"
@@ -53,39 +50,6 @@ Status Table::PlacePart(const TablePart& part, Request* request) const {
   }
   if (refusal == nullptr) return Status::Ok();
   return refusal->status().In(StrCat(Where(call), ": ", spec().Describe()));
-}
-
-// In sync mode a round sums whole rows, so a part becomes a request for the rows that it touches.
-// The columns outside it are zeros in an add, and are read and dropped in a get.
-Status Table::RunPartInRound(const Request& part, const WaitLimit& limit) {
-  const RowRange rows = RowsOfPart(part, spec().num_col);
-  std::vector<int64_t> ids(static_cast<size_t>(rows.count()));
-  std::iota(ids.begin(), ids.end(), rows.first);
-  const bool is_add = IsAdd(part.kind);
-  const auto run_rows = [&](const void* delta, void* out) {
-    const RequestKind kind = is_add ? RequestKind::kAddRows : RequestKind::kGetRows;
-    Request of_rows = Request::Of(kind, ids.data(), rows.count(), delta, out);
-    of_rows.is_peek = part.is_peek;
-    return Run(of_rows, limit);
-  };
-  const int64_t columns = spec().num_col;
-  if (part.count == rows.count() * columns) return run_rows(part.delta, part.out);
-  const auto element = static_cast<size_t>(SizeOf(spec().value_type()));
-  const auto row_bytes = static_cast<size_t>(columns) * element;
-  const size_t bytes_in_row = static_cast<size_t>(part.count / rows.count()) * element;
-  std::vector<char> whole(ids.size() * row_bytes);
-  char* const first = whole.data() + static_cast<size_t>(part.first % columns) * element;
-  for (size_t i = 0; is_add && i < ids.size(); ++i) {
-    std::memcpy(first + i * row_bytes, static_cast<const char*>(part.delta) + i * bytes_in_row,
-                bytes_in_row);
-  }
-  if (is_add) return run_rows(whole.data(), nullptr);
-  MV_RETURN_IF_NOT_OK(run_rows(nullptr, whole.data()));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    std::memcpy(static_cast<char*>(part.out) + i * bytes_in_row, first + i * row_bytes,
-                bytes_in_row);
-  }
-  return Status::Ok();
 }
 
 }  // namespace multiverso

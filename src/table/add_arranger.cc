@@ -1,13 +1,11 @@
-// How an add is prepared: its rows are ordered or merged, and its gradient is clipped to a norm.
-// The caller does this, because only the caller has the whole add: over several nodes it travels in
-// parts.
+#include "table/add_arranger.h"
+
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "shard/optimizer_kernels.h"
-#include "table/table.h"
 
 namespace multiverso {
 namespace {
@@ -35,39 +33,37 @@ Status RepeatedId(const std::string& where, const Request& add, int64_t position
 
 }  // namespace
 
-Result<std::shared_ptr<ArrangedAdd>> Table::ArrangeRows(Request* request) const {
-  using Arranged = Result<std::shared_ptr<ArrangedAdd>>;
-  const Updater::Duplicates duplicates = shard()->updater().duplicates(*shard()->hyper());
+Result<std::unique_ptr<ArrangedAdd>> AddArranger::ArrangeRows(Request* request) const {
+  using Arranged = Result<std::unique_ptr<ArrangedAdd>>;
+  const Updater::Duplicates duplicates = shard_->updater().duplicates(*shard_->hyper());
   // Staging a round's delta merges the rows.
-  const bool is_staged = context_.mode.sums_in_rounds();
-  if (is_staged && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
-  auto rows = std::make_shared<ArrangedAdd>();
+  if (is_staged_ && duplicates != Updater::Duplicates::kRefused) return Arranged(nullptr);
+  auto rows = std::make_unique<ArrangedAdd>();
   rows->order = IsOfKeys(request->kind)
                     ? RowOrder::OfKeys(request->row_ids, request->num_ids)
-                    : RowOrder(request->row_ids, request->num_ids, spec().num_row);
+                    : RowOrder(request->row_ids, request->num_ids, spec_.num_row);
   if (rows->order.is_of_list()) return Arranged(nullptr);
-  const bool is_in_place = !is_staged && !calls_servers_;
   bool must_merge = false;
-  if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place) {
+  if (duplicates != Updater::Duplicates::kOneByOne || !is_in_place_) {
     const int64_t position = rows->order.FirstRepeated(request->row_ids);
     if (position >= 0 && duplicates == Updater::Duplicates::kRefused) {
-      return RepeatedId(Where("add"), *request, position, NameOf(spec().updater_kind()));
+      return RepeatedId(where_, *request, position, NameOf(spec_.updater_kind()));
     }
     // The servers of other nodes get the rows in the order of the list.
     must_merge = position >= 0 && duplicates == Updater::Duplicates::kSummed;
-    if (!is_in_place && !must_merge) return Arranged(nullptr);
+    if (!is_in_place_ && !must_merge) return Arranged(nullptr);
   }
   // The shard sums the deltas of a row itself, but the norm is that of the sums.
-  if (is_in_place && !(must_merge && clipnorm() != 0)) {
+  if (is_in_place_ && !(must_merge && clipnorm() != 0)) {
     request->order = &rows->order;
     return Arranged(std::move(rows));
   }
   MergedRows* const merged = &rows->merged;
   const auto count = static_cast<size_t>(request->num_ids);
   merged->ids.resize(count);
-  merged->values.resize(count * static_cast<size_t>(spec().num_col * SizeOf(spec().value_type())));
+  merged->values.resize(count * static_cast<size_t>(spec_.num_col * SizeOf(spec_.value_type())));
   const RowDelta delta{request->row_ids, request->num_ids, request->delta};
-  const int64_t num_rows = MergeRows(delta, rows->order, spec().num_col, spec().value_type(),
+  const int64_t num_rows = MergeRows(delta, rows->order, spec_.num_col, spec_.value_type(),
                                      merged->ids.data(), merged->values.data());
   request->row_ids = merged->ids.data();
   request->num_ids = num_rows;
@@ -75,20 +71,20 @@ Result<std::shared_ptr<ArrangedAdd>> Table::ArrangeRows(Request* request) const 
   return Arranged(std::move(rows));
 }
 
-Result<std::shared_ptr<const ArrangedAdd>> Table::Arrange(Request* request) const {
-  std::shared_ptr<ArrangedAdd> rows;
+Result<std::unique_ptr<const ArrangedAdd>> AddArranger::Arrange(Request* request) const {
+  std::unique_ptr<ArrangedAdd> rows;
   if (HasIds(request->kind)) {
     MV_ASSIGN_OR_RETURN(rows, ArrangeRows(request));
   }
   const double limit = clipnorm();
   if (limit != 0) {
-    if (rows == nullptr) rows = std::make_shared<ArrangedAdd>();
-    int64_t count = request->IsPart() ? request->count : spec().count();
-    if (HasIds(request->kind)) count = request->num_ids * spec().num_col;
-    const bool is_double = spec().value_type() == DType::kFloat64;
+    if (rows == nullptr) rows = std::make_unique<ArrangedAdd>();
+    int64_t count = request->IsPart() ? request->count : spec_.count();
+    if (HasIds(request->kind)) count = request->num_ids * spec_.num_col;
+    const bool is_double = spec_.value_type() == DType::kFloat64;
     (is_double ? ClipNorm<double> : ClipNorm<float>)(limit, count, request, &rows->merged.values);
   }
-  return std::shared_ptr<const ArrangedAdd>(std::move(rows));
+  return std::unique_ptr<const ArrangedAdd>(std::move(rows));
 }
 
 }  // namespace multiverso
