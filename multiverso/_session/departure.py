@@ -43,7 +43,7 @@ class Leaver(Protocol):
     closed: bool
     forked: bool
     companions: dict[str, list[Any]]
-    created: dict[int, tuple[ref[Any], str]]
+    created: dict[int, ref[Any]]
     departure: Departure
 
     def is_master_worker(self) -> bool:

@@ -213,7 +213,7 @@ def begin() -> None:
     """Note that there is a notice."""
     state.since = time.monotonic()
     if state.session is not None:
-        state.tables = [table() for table, _ in list(state.session.created.values())]
+        state.tables = [table() for table in list(state.session.created.values())]
     # Not a Thread, since a handler of a signal may interrupt the start of another one.
     start_new_thread(_watch, (state.since, _grace()))
 

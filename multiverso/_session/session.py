@@ -97,8 +97,9 @@ class Session:
         self.companions: dict[str, list[Any]] = {}
         # Options of tables that depend on this job, which a load does not change.
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
-        # The tables by their numbers, and the file and line that created each.
-        self.created: dict[int, tuple[ref[Any], str]] = {}
+        self.created: dict[int, ref[Any]] = {}  # the tables by their numbers
+        # The file and line that created each table, by its name and dtype, and by its number.
+        self.sites: dict[tuple[str, Any], dict[int, str]] = {}
         self._communicator: object = None  # The library uses it until the session closes.
         self._open_blocks = 0
         self.departure = Departure()

@@ -224,7 +224,7 @@ def require_supported(session: Session) -> None:
 
 def _tables(session: Session) -> dict[int, Any]:
     """Return the open tables of a session by their numbers."""
-    found = {number: reference() for number, (reference, _) in tuple(session.created.items())}
+    found = {number: reference() for number, reference in tuple(session.created.items())}
     return {number: table for number, table in found.items() if table is not None}
 
 

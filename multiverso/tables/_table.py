@@ -106,9 +106,7 @@ class Table(OnDisk):
         checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
         number = self._description().id
         self._name = given.get("name") or f"table {number}"
-        stacklevel, site = _caller()
-        self._warn_of_equal_name(session, stacklevel, site)
-        session.created[number] = weakref.ref(self), site
+        self._note_creation(session, number)
 
     def _set(
         self, raw: capi.MV_TableOptions, given: Mapping[str, Any], session: SessionOptions
@@ -136,23 +134,31 @@ class Table(OnDisk):
             kind = ("wire", "keys") if self._kind == capi.MV_TABLE_HASH else ()
             supported.check("wire of calls", mode, *kind)
 
-    def _warn_of_equal_name(self, session: _session.Session, stacklevel: int, site: str) -> None:
+    def _note_creation(self, session: _session.Session, number: int) -> None:
         """Warn if a checkpoint could give this table the values of another one of the session.
 
         Tables of one name that differ in their dtypes cannot be confused: `ParamSync` makes them.
         """
-        for number, (reference, former_site) in reversed(tuple(session.created.items())):
-            former = reference()
-            if former is None:
-                session.created.pop(number, None)
-            elif (former._name, former._stored_dtype) == (self._name, self._stored_dtype):
-                msg = (
-                    f"two tables of this session have the name {self._name!r}: one was created at "
-                    f"{former_site}, the other one at {site}. A load tells them apart only by the "
-                    "order in which they are created, so give each table its own name"
-                )
-                warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel + 1)
-                return
+        stacklevel, site = _caller()
+        created, all_sites = session.created, session.sites
+        key = self._name, self._stored_dtype
+        sites = all_sites.setdefault(key, {})
+        if sites:
+            msg = (
+                f"two tables of this session have the name {self._name!r}: one was created at "
+                f"{next(reversed(sites.values()))}, the other one at {site}. A load tells them "
+                "apart only by the order in which they are created, so give each table its own name"
+            )
+            warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel)
+        sites[number] = site
+
+        def forget(_: object) -> None:
+            created.pop(number, None)
+            sites.pop(number, None)
+            if not sites:
+                all_sites.pop(key, None)
+
+        created[number] = weakref.ref(self, forget)
 
     @property
     def name(self) -> str:
