@@ -103,13 +103,13 @@ bool NodeRounds::IsReleased() const {
 
 // ---- The values that are summed -----------------------------------------------------------------
 
-bool NodeRounds::Open(uint64_t round, std::vector<DeltaSource>* sources) {
-  if (!clocks_.AllHereHavePassed(round)) return false;
+int64_t NodeRounds::Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) {
+  if (!clocks_.AllHereHavePassed(round)) return first;
   for (const int worker : clocks_.here()) {
     if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
     sources->push_back(memory_.staging().SourceOf(memory_.local_index_of(worker), worker, round));
   }
-  return true;
+  return DeltaSource::kNone;
 }
 
 bool NodeRounds::HaveFinished(const WorkerRange& workers, uint64_t round) const {

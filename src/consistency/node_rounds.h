@@ -51,7 +51,7 @@ class NodeRounds final : private NodeSum::Values {
   NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t first_row,
              const SpanningMemory& memory, WorkerClocks clocks, Shard* shard, RankContext* context);
 
-  bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
+  int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) override;
   bool HaveFinished(const WorkerRange& workers, uint64_t round) const override;
   uint64_t CopiedFrom(uint64_t round) override;
   void BeginChange(uint64_t round) override;

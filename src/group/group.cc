@@ -61,8 +61,14 @@ void Group::StartCall(int size, uint64_t sequence) {
   sequence_ = sequence;
 }
 
-bool Group::HasBegun(int rank) const {
-  return memory_->slot(rank).groups[index_].sequence.load(std::memory_order_acquire) >= sequence_;
+bool Group::HasBegun(int rank, uint64_t later) const {
+  const std::atomic<uint64_t>& latest = memory_->slot(rank).groups[index_].sequence;
+  return latest.load(std::memory_order_acquire) >= sequence_ + later;
+}
+
+bool Group::OthersHaveBegunNext() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [&](int rank) { return rank == members_->rank() || HasBegun(rank, 1); });
 }
 
 bool Group::IsCompleted() const { return HasReached(group_state_->completed, sequence_); }

@@ -98,7 +98,9 @@ bool NodeSum::Open(Stream* stream) {
     input.is_read = false;
     if (!input.contributes && !values_->HaveFinished(input.workers, stream->round)) return false;
   }
-  if (!values_->Open(stream->round, &here)) return false;
+  stream->end =
+      std::min(values_->Open(stream->round, stream->next, &here), plan_.parts[stream->part].end);
+  if (stream->end <= stream->next) return false;
   stream->sources.clear();
   // The source of an input is set when its next piece is read.
   for (Input& input : stream->inputs) {
@@ -141,8 +143,7 @@ Status NodeSum::Step(Stream* stream, bool* any) {
   for (const int node : receivers) {
     if (!link_->CanSend(plan_.leader_of[static_cast<size_t>(node)])) return Status::Ok();
   }
-  const SumPlan::Part& part = plan_.parts[stream->part];
-  int64_t end = part.end;
+  int64_t end = stream->end;
   for (Input& input : stream->inputs) {
     if (!input.contributes) continue;
     if (input.pieces.empty()) return Status::Ok();
@@ -165,9 +166,11 @@ Status NodeSum::Step(Stream* stream, bool* any) {
     input.pieces.pop_front();
     input.is_read = false;
   }
+  if (stream->next < stream->end) return sent;
+  stream->is_open = false;
+  const SumPlan::Part& part = plan_.parts[stream->part];
   if (stream->next < part.end) return sent;
   stream->next = part.first;
-  stream->is_open = false;
   ++stream->round;
   return sent;
 }
@@ -288,6 +291,20 @@ bool NodeSum::HasSummed(const std::vector<uint64_t>& adds) const {
   return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
     return std::all_of(adds.begin() + stream.workers.first, adds.begin() + stream.workers.end,
                        [&](uint64_t count) { return count <= stream.round; });
+  });
+}
+
+bool NodeSum::HasSummedParts(int64_t segments) const {
+  const auto has_passed = [&](size_t part, uint64_t rounds, int64_t next) {
+    const SumPlan::Part& all = plan_.parts[part];
+    return rounds > 0 || next >= std::min(all.first + segments, all.end);
+  };
+  for (size_t part = 0; part < places_.size(); ++part) {
+    const Place& place = places_[part];
+    if (!is_root(part) && !has_passed(part, place.copied, place.next)) return false;
+  }
+  return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+    return has_passed(stream.part, stream.round, stream.next);
   });
 }
 

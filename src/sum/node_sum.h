@@ -38,9 +38,10 @@ class NodeSum {
   class Values {
    public:
     virtual ~Values() = default;
-    // Sets *sources to the deltas of this node's workers in that round, in worker order. Returns
-    // false if a worker of this node may still add to the round.
-    virtual bool Open(uint64_t round, std::vector<DeltaSource>* sources) = 0;
+    // Sets *sources to the deltas of this node's workers in that round, in worker order, for the
+    // segments from `first` on. Returns the end of the segments of which they have values, or
+    // `first` if a worker of this node may still add to the round.
+    virtual int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) = 0;
     // Returns whether it is known that no worker in the range adds to that round or a later one.
     virtual bool HaveFinished(const WorkerRange& /*workers*/, uint64_t /*round*/) const {
       return false;
@@ -88,6 +89,9 @@ class NodeSum {
   uint64_t copied() const;
   // Returns whether all sums are complete here if each worker makes that number of adds.
   bool HasSummed(const std::vector<uint64_t>& adds) const;
+  // Returns whether the sums and results of the first `segments` segments of each part, or of all
+  // that it has, are complete here in round 0.
+  bool HasSummedParts(int64_t segments) const;
   // Returns whether a sum has begun here whose other terms have not arrived.
   bool IsAwaitingPieces() const;
   // Returns the leaders from which the next pieces are missing.
@@ -111,6 +115,7 @@ class NodeSum {
     uint64_t round = 0;
     bool is_open = false;
     int64_t next = 0;  // the next segment of the open round
+    int64_t end = 0;   // of the segments of which the sources have values
     std::vector<DeltaSource> sources;
   };
   struct Child {
@@ -144,7 +149,7 @@ class NodeSum {
   Status Invalid(const SumPiece& piece) const;
   // Stores a piece of a result, and sends on the message with which it came.
   Status StoreAndForward(const PieceLink::Piece& piece, const PieceLink::Piece& message);
-  // Prepares the sum of the next round. Returns false if it cannot begin yet.
+  // Prepares the sum of the next segments. Returns false if it cannot begin yet.
   bool Open(Stream* stream);
   // Makes the next piece of a sum, if all terms have arrived.
   Status Step(Stream* stream, bool* any);

@@ -69,7 +69,7 @@ Transfer::Transfer(RankContext* context, AggregationState* state, const Call& ca
       me_(context->members().worker_id()),
       workers_(static_cast<int>(context->workers()->members().size())) {
   const int64_t room =
-      NodeMemory::kScratchAreaBytes - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
+      context_->memory()->scratch_area_bytes() - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
   const int64_t slots = sends_to_all() ? 1 : workers_;
   in_chunk_ = room / slots / kLine * kLine / element_bytes();
   if (WouldOverwrite()) CopySent();
