@@ -11,8 +11,6 @@ namespace {
 // The number of pieces of a sum made before the leader polls other tables, so that none waits long.
 constexpr int kPiecesPerPoll = 8;
 
-constexpr auto kAll = [](int64_t, int64_t) { return true; };
-
 }  // namespace
 
 NodeSum::NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid,
@@ -194,78 +192,50 @@ Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64
     header.copied_from = std::min(header.copied_from, child.copied_from);
   }
   const PieceLink::Piece piece = link_->New();
-  if (AllAreWhole(stream->sources)) {
-    header.end = std::min(end, grid.EndOfPiece(stream->next));
-    piece->Begin(header, grid.Bytes(header.first, header.end));
-    char* values = piece->values();
-    stream->next = sum_.Sum(&stream->sources, header.first, header.end, kAll,
-                            [&](int64_t, int64_t count, const char* sum, int64_t terms) {
-                              const int64_t bytes = count * grid.element_bytes();
-                              CopyBytes(values, sum, static_cast<size_t>(bytes));
-                              values += bytes;
-                              piece->header()->terms = terms;
-                            });
-  } else {
-    ListedPiece list(grid, piece.get(), header);
-    stream->next = sum_.Sum(
-        &stream->sources, header.first, end,
-        [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
-        [&](int64_t, int64_t count, const char* sum, int64_t) {
-          CopyBytes(list.Append(count), sum, static_cast<size_t>(count * grid.element_bytes()));
-        });
-    list.End(stream->next);
-  }
+  const bool is_whole = AllAreWhole(stream->sources);
+  PieceWriter writer(grid, piece.get(), header, end, is_whole);
+  stream->next = sum_.Sum(
+      &stream->sources, header.first, writer.end(),
+      [&](int64_t segment, int64_t terms) { return writer.Begin(segment, terms); },
+      [&](int64_t, int64_t count, const char* sum, int64_t terms) {
+        CopyBytes(writer.Append(count), sum, static_cast<size_t>(count * grid.element_bytes()));
+        if (is_whole) piece->header()->terms = terms;
+      });
+  writer.End(stream->next);
   return SendSumPiece(receivers, piece);
 }
 
 Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end) {
   const SegmentGrid& grid = sum_.grid();
-  const auto apply = [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-    values_->Apply(element, count, sum, terms, nullptr);
-  };
   if (stream->next == plan_.parts[stream->part].first) values_->BeginChange(stream->round);
   PieceHeader header = HeaderOf(*stream, PieceHeader::kResult);
-  const bool is_whole = AllAreWhole(stream->sources);
-  if (is_whole) end = std::min(end, grid.EndOfPiece(stream->next));
   const bool is_copied_here = formats_.results != WireFormat::kFloat32;
-  if (receivers.empty() && !is_copied_here) {
-    stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
-    return Status::Ok();
-  }
+  const bool is_sent = is_copied_here || !receivers.empty();
   const bool is_new =
       (is_copied_here && copied_from_ == stream->round) ||
       std::any_of(places_[stream->part].children.begin(), places_[stream->part].children.end(),
                   [&](const Child& child) { return child.copied_from == stream->round; });
-  if (is_whole) {
-    const PieceLink::Piece piece = link_->New();
-    header.end = end;
-    piece->Begin(header, grid.Bytes(header.first, end));
-    char* out = piece->values();
-    stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll,
-                            [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-                              values_->Apply(element, count, sum, terms, out);
-                              out += count * grid.element_bytes();
-                            });
-    return SendResult(receivers, piece, is_new);
-  }
-  if (!is_new && !plan_.is_tree) {
-    const PieceLink::Piece piece = link_->New();
-    ListedPiece list(grid, piece.get(), header);
-    stream->next = sum_.Sum(
-        &stream->sources, stream->next, end,
-        [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
-        [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-          apply(element, count, sum, terms);
-          values_->Read(element, count, list.Append(count));
-        });
-    list.End(stream->next);
-    return SendResult(receivers, piece, is_new);
-  }
   // A node that begins to copy needs the values of all rows.
-  stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
+  const bool is_whole = AllAreWhole(stream->sources);
+  const bool sends_changes = is_sent && (is_whole || (!is_new && !plan_.is_tree));
+  PieceLink::Piece piece = link_->New();
+  PieceWriter writer(grid, piece.get(), header, end, is_whole);
+  stream->next = sum_.Sum(
+      &stream->sources, header.first, writer.end(),
+      [&](int64_t segment, int64_t terms) {
+        return !sends_changes || writer.Begin(segment, terms);
+      },
+      [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
+        values_->Apply(element, count, sum, terms, sends_changes ? writer.Append(count) : nullptr);
+      });
+  if (!is_sent) return Status::Ok();
+  if (sends_changes) {
+    writer.End(stream->next);
+    return SendResult(receivers, piece, is_new);
+  }
   Status failure;
   for (; header.first < end; header.first = header.end) {
-    const PieceLink::Piece piece = link_->New();
+    piece = link_->New();
     header.end = std::min(end, grid.EndOfPiece(header.first));
     piece->Begin(header, grid.Bytes(header.first, header.end));
     values_->Read(grid.Element(header.first), grid.Elements(header.first, header.end),

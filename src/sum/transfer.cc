@@ -255,16 +255,13 @@ void Transfer::TakeChunk(int64_t chunk) {
 
 void Transfer::CombineChunk(int64_t chunk) {
   const Part& part = call_.received[0];
-  const int64_t end = CountIn(part, chunk);
-  ElementSum sum(reduction_, workers_, end);
-  std::vector<PairwiseSum::Term> terms(static_cast<size_t>(workers_));
-  for (int64_t begin = 0; begin < end; begin += sum.at_a_time()) {
-    const int64_t offset = begin * element_bytes();
-    for (int worker = 0; worker < workers_; ++worker) {
-      terms[static_cast<size_t>(worker)] = {worker, Source(worker, chunk) + offset};
-    }
-    sum.Store(terms, std::min(sum.at_a_time(), end - begin), ElementOf(part, chunk) + offset);
+  const int64_t count = CountIn(part, chunk);
+  std::vector<PairwiseSum::Term> terms;
+  for (int worker = 0; worker < workers_; ++worker) {
+    terms.push_back({worker, Source(worker, chunk)});
   }
+  ElementSum(reduction_, workers_, count)
+      .Store(terms, count, ElementOf(part, chunk), [](int64_t, int64_t) {});
 }
 
 }  // namespace multiverso
