@@ -15,7 +15,7 @@
 namespace multiverso {
 
 // One thread of the leader at a time uses this class.
-class NodeRounds final : private NodeSum::Values {
+class NodeRounds final : private NodeSum::Terms {
  public:
   // Uses the memory of the table's consistency object, whose shape is that of the whole table.
   // `first_row` is the first row of `shard`. Returns null unless the mode has rounds, the session
@@ -54,12 +54,6 @@ class NodeRounds final : private NodeSum::Values {
   int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) override;
   bool HaveFinished(const WorkerRange& workers, uint64_t round) const override;
   uint64_t CopiedFrom(uint64_t round) override;
-  void BeginChange(uint64_t round) override;
-  void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
-  void Read(int64_t element, int64_t count, char* out) const override;
-  void Store(int64_t element, int64_t count, const char* values) override;
-  float* Copied(int64_t element) override;
-  void CountMessages(const MessageCounts& counts) override;
   // Shows the workers of this node how far the sums have come.
   void Publish();
 
@@ -71,10 +65,8 @@ class NodeRounds final : private NodeSum::Values {
   Shard* shard_;
   RankContext* context_;
   std::unique_ptr<NodeSum> sum_;  // null with bounded staleness
-  int64_t table_ = 0;
   bool sums_rounds_ = false;
   uint64_t asked_ = 0;  // rounds for which CopiedFrom has been called
-  std::vector<char> scratch_;
 };
 
 }  // namespace multiverso

@@ -13,14 +13,15 @@ constexpr int kPiecesPerPoll = 8;
 
 }  // namespace
 
-NodeSum::NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid,
-                 const Reduction& reduction, const Formats& formats, Values* values,
+NodeSum::NodeSum(int64_t number, const SumPlan& plan, int node, const SegmentGrid& grid,
+                 const Reduction& reduction, const Formats& formats, Terms* terms, SumSink sink,
                  PieceLink* link)
-    : table_(table),
+    : number_(number),
       plan_(plan),
       node_(node),
       formats_(formats),
-      values_(values),
+      terms_(terms),
+      sink_(std::move(sink)),
       link_(link),
       sum_(grid, reduction, static_cast<int>(plan.node_of.size())),
       places_(plan.parts.size()) {
@@ -94,10 +95,10 @@ bool NodeSum::Open(Stream* stream) {
   for (Input& input : stream->inputs) {
     input.contributes = !input.pieces.empty();
     input.is_read = false;
-    if (!input.contributes && !values_->HaveFinished(input.workers, stream->round)) return false;
+    if (!input.contributes && !terms_->HaveFinished(input.workers, stream->round)) return false;
   }
   stream->end =
-      std::min(values_->Open(stream->round, stream->next, &here), plan_.parts[stream->part].end);
+      std::min(terms_->Open(stream->round, stream->next, &here), plan_.parts[stream->part].end);
   if (stream->end <= stream->next) return false;
   stream->sources.clear();
   // The source of an input is set when its next piece is read.
@@ -127,7 +128,7 @@ bool NodeSum::Open(Stream* stream) {
         stream->sources.begin());
   }
   if (!is_root(stream->part) || formats_.results != WireFormat::kFloat32) {
-    copied_from_ = values_->CopiedFrom(stream->round);
+    copied_from_ = terms_->CopiedFrom(stream->round);
   }
   stream->is_open = true;
   return true;
@@ -176,7 +177,7 @@ Status NodeSum::Step(Stream* stream, bool* any) {
 PieceHeader NodeSum::HeaderOf(const Stream& stream, int32_t worker) const {
   PieceHeader header;
   header.sender = link_->rank();
-  header.table = table_;
+  header.table = number_;
   header.round = stream.round;
   header.part = static_cast<int32_t>(stream.part);
   header.worker = worker;
@@ -207,7 +208,7 @@ Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64
 
 Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end) {
   const SegmentGrid& grid = sum_.grid();
-  if (stream->next == plan_.parts[stream->part].first) values_->BeginChange(stream->round);
+  if (stream->next == plan_.parts[stream->part].first) sink_.BeginChange(stream->round);
   PieceHeader header = HeaderOf(*stream, PieceHeader::kResult);
   const bool is_copied_here = formats_.results != WireFormat::kFloat32;
   const bool is_sent = is_copied_here || !receivers.empty();
@@ -226,7 +227,7 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
         return !sends_changes || writer.Begin(segment, terms);
       },
       [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-        values_->Apply(element, count, sum, terms, sends_changes ? writer.Append(count) : nullptr);
+        sink_.Apply(element, count, sum, terms, sends_changes ? writer.Append(count) : nullptr);
       });
   if (!is_sent) return Status::Ok();
   if (sends_changes) {
@@ -238,8 +239,8 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
     piece = link_->New();
     header.end = std::min(end, grid.EndOfPiece(header.first));
     piece->Begin(header, grid.Bytes(header.first, header.end));
-    values_->Read(grid.Element(header.first), grid.Elements(header.first, header.end),
-                  piece->values());
+    sink_.shard->Copy(grid.Element(header.first) - sink_.first_element,
+                      grid.Elements(header.first, header.end), piece->values());
     const Status sent = SendResult(receivers, piece, is_new);
     if (failure.ok()) failure = sent;
   }
@@ -251,7 +252,7 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
 uint64_t NodeSum::summed() const {
   uint64_t rounds = kNever;
   for (const Stream& stream : streams_) {
-    if (values_->HaveFinished(stream.workers, stream.round)) continue;
+    if (terms_->HaveFinished(stream.workers, stream.round)) continue;
     rounds = std::min(rounds, stream.round);
   }
   return rounds;

@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "node/flight_recorder.h"
 #include "sum/pairwise_sum.h"
 #include "sum/piece_link.h"
 #include "sum/round_sum.h"
 #include "sum/sum_plan.h"
+#include "sum/sum_sink.h"
 
 namespace multiverso {
 
@@ -34,10 +34,10 @@ class NodeSum {
  public:
   static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-  // The values that are summed. By default, no worker ends early, and this node copies all results.
-  class Values {
+  // What this node's workers add. By default, none ends early, and this node copies all results.
+  class Terms {
    public:
-    virtual ~Values() = default;
+    virtual ~Terms() = default;
     // Sets *sources to the deltas of this node's workers in that round, in worker order, for the
     // segments from `first` on. Returns the end of the segments of which they have values, or
     // `first` if a worker of this node may still add to the round.
@@ -49,20 +49,6 @@ class NodeSum {
     // Returns the first round whose result this node copies, or kNever. Called for each round in
     // turn; the answer may change only to that round or to a later one.
     virtual uint64_t CopiedFrom(uint64_t /*round*/) { return 0; }
-    // Called before the first change of the values in that round.
-    virtual void BeginChange(uint64_t /*round*/) {}
-    // Applies the sum of `terms` deltas to values of this node's part. `out`, if not null, receives
-    // the new values.
-    virtual void Apply(int64_t element, int64_t count, const char* sum, int64_t terms,
-                       char* out) = 0;
-    // Copies values of this node's part.
-    virtual void Read(int64_t element, int64_t count, char* out) const = 0;
-    // Stores new values of another node's part in the copy. If results travel encoded, the copy
-    // includes this node's own part.
-    virtual void Store(int64_t element, int64_t count, const char* values) = 0;
-    // Returns the values in the copy. Called only if results travel encoded.
-    virtual float* Copied(int64_t /*element*/) { return nullptr; }
-    virtual void CountMessages(const MessageCounts& /*counts*/) {}
   };
   // How values travel. A result that does not travel as float32 is the encoded difference between
   // the new values and the copy, which is the same on all nodes: the root adds what it has sent to
@@ -73,9 +59,10 @@ class NodeSum {
     WireFormat results = WireFormat::kFloat32;  // if not float32, all nodes copy
   };
 
-  // `values` and `link` must outlive the sum. `table` identifies the sum in messages.
-  NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid,
-          const Reduction& reduction, const Formats& formats, Values* values, PieceLink* link);
+  // `terms` and `link` must outlive the sum. `number` identifies the sum in messages.
+  NodeSum(int64_t number, const SumPlan& plan, int node, const SegmentGrid& grid,
+          const Reduction& reduction, const Formats& formats, Terms* terms, SumSink sink,
+          PieceLink* link);
 
   // Takes a message that has arrived. Fails if no node can have sent it.
   Status Receive(PieceLink::Piece message);
@@ -159,18 +146,19 @@ class NodeSum {
   Status SendSum(Stream* stream, const std::vector<int>& receivers, int64_t end);
   Status ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end);
 
-  int64_t table_;
+  int64_t number_;
   SumPlan plan_;
   int node_;
   Formats formats_;
-  Values* values_;
+  Terms* terms_;
+  SumSink sink_;
   PieceLink* link_;
   RoundSum sum_;
   std::vector<Place> places_;  // by part
   std::vector<Stream> streams_;
   // The stream and the input of a partial sum, by part and first worker.
   std::map<std::pair<size_t, int>, std::pair<size_t, size_t>> inputs_;
-  uint64_t copied_from_ = kNever;  // the last answer of Values::CopiedFrom
+  uint64_t copied_from_ = kNever;  // the last answer of Terms::CopiedFrom
 };
 
 }  // namespace multiverso

@@ -41,6 +41,8 @@ Status SpanningAggregation::Run(const WaitLimit& limit) {
   for (; done_ < chunks_ && ranks_.size() > 1 && count_ > 0; ++done_) {
     if (IsLeader()) {
       MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
+      // The others take the sum from there.
+      if (is_summed_as_it_is() && ranks_here_.size() > 1) StageChunk(done_);
     } else if (done_ + 1 < chunks_) {
       StageChunk(done_ + 1);
     }
@@ -173,10 +175,13 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
     }
     // No other call has the number of this call's first collective.
     sum_number_ = static_cast<int64_t>(context_->workers()->sequence());
-    NodeSum::Values* const values = this;
-    sum_ = std::make_unique<NodeSum>(sum_number_, plan_, context_->members().node(),
-                                     SegmentGrid(count_, 1, value_bytes(), piece_ * value_bytes()),
-                                     reduction_, NodeSum::Formats(), values, state_->link.get());
+    NodeSum::Terms* const terms = this;
+    sum_ = std::make_unique<NodeSum>(
+        sum_number_, plan_, context_->members().node(),
+        SegmentGrid(count_, 1, value_bytes(), piece_ * value_bytes()), reduction_,
+        NodeSum::Formats(), terms,
+        SumSink{value_bytes(), [this](int64_t element) { return value(element); }},
+        state_->link.get());
   }
   Backoff backoff(kLongestNap);
   Instant next_check = limit.NextCheck(Clock::now());
@@ -323,25 +328,6 @@ int64_t SpanningAggregation::Open(uint64_t round, int64_t first,
     sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values, first));
   }
   return end;
-}
-
-void SpanningAggregation::Apply(int64_t element, int64_t count, const char* sum, int64_t /*terms*/,
-                                char* out) {
-  Store(element, count, sum);
-  if (out != nullptr) CopyBytes(out, sum, static_cast<size_t>(count * value_bytes()));
-}
-
-void SpanningAggregation::Read(int64_t element, int64_t count, char* out) const {
-  CopyBytes(out, value(element), static_cast<size_t>(count * value_bytes()));
-}
-
-void SpanningAggregation::Store(int64_t element, int64_t count, const char* values) {
-  const auto bytes = static_cast<size_t>(count * value_bytes());
-  // An element of the sum is stored after the leader's summand, which is at the same place, has
-  // been added or sent.
-  CopyBytes(value(element), values, bytes);
-  if (ranks_here_.size() == 1 || !is_summed_as_it_is()) return;
-  CopyBytes(Staged(ranks_here_.front(), element), values, bytes);
 }
 
 }  // namespace multiverso

@@ -4,7 +4,7 @@
 // (NodeSum), in its own array. So each node has a part of the array, and a node of one worker sends
 // pieces and receives results without a pause. The other workers of a node stage their arrays in
 // scratch memory, in chunks: chunk k has piece k of each part, so all nodes are busy with it. The
-// leader writes the sum to its own scratch memory, too, from which they copy it. Meanwhile they
+// leader copies the sum to its own scratch memory, from which they take it. Meanwhile they
 // have staged the next chunk, which it begins to sum. Scratch memory has elements in the type in
 // which they are summed. If that is not the type of the array, the leader stages and sums there.
 //
@@ -26,7 +26,7 @@
 
 namespace multiverso {
 
-class SpanningAggregation final : public Aggregation, private NodeSum::Values, private Attachment {
+class SpanningAggregation final : public Aggregation, private NodeSum::Terms, private Attachment {
  public:
   SpanningAggregation(RankContext* context, AggregationState* state, const Array& array);
 
@@ -69,9 +69,6 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Values, p
   void Finish() override;
 
   int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) override;
-  void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
-  void Read(int64_t element, int64_t count, char* out) const override;
-  void Store(int64_t element, int64_t count, const char* values) override;
 
   std::vector<int> ranks_here_;  // the ranks of this node whose arrays are summed
   SumPlan plan_;
