@@ -26,34 +26,37 @@ NodeSum::NodeSum(int64_t number, const SumPlan& plan, int node, const SegmentGri
       sum_(grid, reduction, static_cast<int>(plan.node_of.size())),
       places_(plan.parts.size()) {
   const std::vector<int> worker_nodes = plan_.WorkerNodes();
+  const std::vector<int> here = plan_.WorkersByNode()[static_cast<size_t>(node)];
   // Each node begins with another part, so that the nodes do not all send to the same one.
   for (size_t i = 0; i < plan_.parts.size(); ++i) {
-    AddPart((i + static_cast<size_t>(node) + 1) % plan_.parts.size(), worker_nodes);
+    AddPart((i + static_cast<size_t>(node) + 1) % plan_.parts.size(), worker_nodes, here);
   }
 }
 
-void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes) {
+void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes,
+                      const std::vector<int>& here) {
   const SumPlan::Part& part = plan_.parts[index];
   Place& place = places_[index];
   place.parent = plan_.ParentOf(part, node_, worker_nodes);
   place.next = part.first;
-  // The workers on this node or behind a child, and those behind each child.
-  std::vector<bool> all(plan_.node_of.size(), false);
-  std::map<int, std::vector<bool>> behind;
-  for (size_t worker = 0; worker < plan_.node_of.size(); ++worker) {
+  // The workers on this node or behind a child, and those behind each child. A leaf of a star, as
+  // this node is in nearly all parts of a large sum, has none.
+  const bool is_leaf = !is_root(index) && !plan_.is_tree;
+  const auto num_workers = static_cast<int>(plan_.node_of.size());
+  std::vector<int> all = is_leaf ? here : std::vector<int>();
+  std::map<int, std::vector<int>> behind;
+  for (int worker = 0; worker < num_workers && !is_leaf; ++worker) {
     int child = SumPlan::kNoNode;
-    int node = plan_.node_of[worker];
+    int node = plan_.node_of[static_cast<size_t>(worker)];
     for (; node != node_ && node != SumPlan::kNoNode;
          node = plan_.ParentOf(part, node, worker_nodes)) {
       child = node;
     }
     if (node != node_) continue;
-    all[worker] = true;
-    if (child == SumPlan::kNoNode) continue;
-    behind.try_emplace(child, plan_.node_of.size(), false).first->second[worker] = true;
+    all.push_back(worker);
+    if (child != SumPlan::kNoNode) behind[child].push_back(worker);
   }
-  std::vector<WorkerRange> ranges = SubtreesOf(all);
-  if (is_root(index)) ranges = {WorkerRange{0, static_cast<int>(all.size())}};
+  const std::vector<WorkerRange> ranges = SubtreesOf(all, num_workers);
   for (const WorkerRange& range : ranges) {
     Stream stream;
     stream.part = index;
@@ -64,7 +67,7 @@ void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes) {
   const size_t first = streams_.size() - ranges.size();
   for (const auto& [child, workers] : behind) {
     place.children.push_back(Child{child});
-    for (const WorkerRange& subtree : SubtreesOf(workers)) {
+    for (const WorkerRange& subtree : SubtreesOf(workers, num_workers)) {
       size_t at = first;
       while (!streams_[at].workers.Contains(subtree.first)) ++at;
       inputs_[{index, subtree.first}] = {at, streams_[at].inputs.size()};

@@ -120,8 +120,9 @@ class NodeSum {
   };
 
   bool is_root(size_t part) const { return places_[part].parent == SumPlan::kNoNode; }
-  // Adds this node's place in a part. `worker_nodes` are those of the plan.
-  void AddPart(size_t part, const std::vector<int>& worker_nodes);
+  // Adds this node's place in a part. `worker_nodes` are those of the plan, and `here` are the
+  // workers of this node.
+  void AddPart(size_t part, const std::vector<int>& worker_nodes, const std::vector<int>& here);
   // Returns the children that copy the result of that round.
   std::vector<int> Copying(size_t part, uint64_t round) const;
   Status SendTo(const std::vector<int>& nodes, const PieceLink::Piece& piece);

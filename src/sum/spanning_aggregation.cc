@@ -58,15 +58,8 @@ bool SpanningAggregation::IsSmall() const {
 }
 
 void SpanningAggregation::MakePlan() {
-  const Membership& members = context_->members();
-  plan_.node_of.resize(static_cast<size_t>(members.num_workers()));
-  plan_.leader_of.assign(static_cast<size_t>(members.num_nodes()), -1);
-  for (const int rank : ranks_) {
-    const int node = members.node_of(rank);
-    plan_.node_of[static_cast<size_t>(members.worker_id(rank))] = node;
-    int* const leader = &plan_.leader_of[static_cast<size_t>(node)];
-    if (*leader < 0) *leader = rank;
-  }
+  plan_ = SumPlan::Of(context_->members());
+  workers_ = plan_.WorkersByNode();
   const std::vector<int> nodes = plan_.WorkerNodes();
   const auto num_nodes = static_cast<int>(nodes.size());
   const bool is_one_part = SumPlan::PrefersOnePart(num_nodes, count_ * value_bytes());
@@ -256,14 +249,7 @@ Status SpanningAggregation::ExchangePieces(bool* any) {
 // ---- Small sums ---------------------------------------------------------------------------------
 
 std::vector<WorkerRange> SpanningAggregation::RangesOf(int node) const {
-  const Membership& members = context_->members();
-  std::vector<bool> is_on_node(static_cast<size_t>(members.num_workers()));
-  for (const int rank : ranks_) {
-    if (members.node_of(rank) == node) {
-      is_on_node[static_cast<size_t>(members.worker_id(rank))] = true;
-    }
-  }
-  return SubtreesOf(is_on_node);
+  return SubtreesOf(workers_[static_cast<size_t>(node)], static_cast<int>(plan_.node_of.size()));
 }
 
 std::string SpanningAggregation::Pack() {

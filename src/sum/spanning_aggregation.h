@@ -72,7 +72,8 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Terms, pr
 
   std::vector<int> ranks_here_;  // the ranks of this node whose arrays are summed
   SumPlan plan_;
-  int64_t piece_ = 0;   // the number of elements of a piece
+  std::vector<std::vector<int>> workers_;  // by node
+  int64_t piece_ = 0;                      // the number of elements of a piece
   int64_t chunks_ = 1;  // one, and nothing is staged, if the leader alone has an array to sum
   int64_t done_ = 0;    // number of chunks summed
   // The following members are used by the leader.

@@ -45,13 +45,7 @@ StagedShape ShapeOf(const TableSpec& spec) {
 
 // Returns who adds which rows in a round.
 SumPlan PlanOf(const Partition& partition, const Membership& members) {
-  SumPlan plan;
-  for (int rank = 0; rank < members.size(); ++rank) {
-    if (members.is_worker(rank)) plan.node_of.push_back(members.node_of(rank));
-  }
-  for (int node = 0; node < members.num_nodes(); ++node) {
-    plan.leader_of.push_back(members.leader_of(node));
-  }
+  SumPlan plan = SumPlan::Of(members);
   for (size_t index = 0; index < partition.servers().size(); ++index) {
     const RowRange rows = partition.RowsOf(index);
     const int node = members.node_of(partition.servers()[index]);
