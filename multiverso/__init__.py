@@ -74,18 +74,9 @@ __all__ = [
 _own_environ()
 _claim_reports()
 
-#: The modules of the names above that are not in the module api. They are imported when they are
-#: first used, because a launcher needs neither NumPy nor most of the package.
-_MODULES: Final = {
-    **dict.fromkeys(("ArrayTable", "HashTable", "MatrixTable", "attach", "hash_keys"), "tables"),
-    # The names of Multiverso 2016.
-    **dict.fromkeys(("ArrayTableHandler", "HashTableHandler", "MatrixTableHandler"), "tables"),
-    **dict.fromkeys(("MultiversoError", "OperationTimeout", "PeerLostError"), "errors"),
-    **dict.fromkeys(("assign_device", "local_rank"), "devices"),
-    **dict.fromkeys(("follow", "publish"), "publishing"),
-    "Work": "work",
-    "spawn": "_session.spawn",
-}
+#: The modules of the names above, in the order in which a name is searched in them. They are
+#: imported then, because a launcher needs neither NumPy nor most of the package.
+_MODULES: Final = ("api", "errors", "tables", "devices", "work", "publishing", "_session.spawn")
 
 #: The modules that need no import of their own.
 _SUBMODULES: Final = (
@@ -93,25 +84,8 @@ _SUBMODULES: Final = (
     *("publishing", "tables", "updaters", "work"),
 )
 
-#: The modules of former names, and what to write instead.
+#: The modules of former names but those of errors, and what to write instead.
 _FORMER: Final = {
-    **{
-        name: ("errors", f"mv.errors.{name}")
-        for name in (
-            "AbortedError",
-            "CheckpointCorruptError",
-            "CheckpointIOError",
-            "ForkedError",
-            "InternalError",
-            "LauncherError",
-            "MismatchError",
-            "PeerError",
-            "RankError",
-            "StateError",
-            "TransportError",
-            "UnsupportedError",
-        )
-    },
     **{
         name: ("api", f"{name}() of the session that mv.init() and mv.session() return")
         for name in ("leave", "lost_ranks", "membership", "on_membership")
@@ -128,70 +102,13 @@ if TYPE_CHECKING:
     # A module with __getattr__ has all names for a type checker, and it would find no wrong one.
     from multiverso import checkpoint, errors, initializers, updaters
     from multiverso._session.spawn import spawn
-    from multiverso.api import (
-        Membership as Membership,
-        Session,
-        aggregate,
-        barrier,
-        check_leaving,
-        finish,
-        ignore_notice,
-        init,
-        is_initialized,
-        is_leaving,
-        is_master_worker,
-        leave as leave,
-        load,
-        lost_ranks as lost_ranks,
-        membership as membership,
-        num_servers as num_servers,
-        num_workers,
-        on_membership as on_membership,
-        rank,
-        save,
-        server_id,
-        servers_num,
-        session,
-        shutdown,
-        size,
-        stats,
-        wait_for_save,
-        worker_id,
-        workers_num,
-    )
+    from multiverso.api import *
     from multiverso.checkpoint import latest as latest
-    from multiverso.devices import assign_device, local_rank
-    from multiverso.errors import (
-        AbortedError as AbortedError,
-        CheckpointCorruptError as CheckpointCorruptError,
-        CheckpointIOError as CheckpointIOError,
-        ForkedError as ForkedError,
-        InternalError as InternalError,
-        LauncherError as LauncherError,
-        MismatchError as MismatchError,
-        MultiversoError,
-        OperationTimeout,
-        PeerError as PeerError,
-        PeerLostError,
-        RankError as RankError,
-        StateError as StateError,
-        TransportError as TransportError,
-        UnsupportedError as UnsupportedError,
-    )
-    from multiverso.publishing import follow, publish
-    from multiverso.tables import (
-        ArrayTable,
-        ArrayTableHandler,
-        Cut as Cut,
-        HashTable,
-        HashTableHandler,
-        MatrixTable,
-        MatrixTableHandler,
-        View as View,
-        attach,
-        hash_keys,
-    )
-    from multiverso.work import Work
+    from multiverso.devices import *
+    from multiverso.errors import *
+    from multiverso.publishing import *
+    from multiverso.tables import *
+    from multiverso.work import *
 else:
 
     def __getattr__(name: str) -> Any:
@@ -199,18 +116,21 @@ else:
         if name in _SUBMODULES:
             return importlib.import_module(f"multiverso.{name}")
         if name in __all__:
-            module = _MODULES.get(name, "api")
+            modules = (importlib.import_module(f"multiverso.{module}") for module in _MODULES)
+            found = next(getattr(module, name) for module in modules if hasattr(module, name))
+            globals()[name] = found
+            return found
+        errors = importlib.import_module("multiverso.errors")
+        if name in errors.__all__:
+            module, instead = "errors", f"mv.errors.{name}"
         elif name in _FORMER:
             module, instead = _FORMER[name]
-            msg = f"mv.{name} is the former name of {instead}"
-            warnings.warn(msg, DeprecationWarning, stacklevel=2)
         else:
             msg = f"module 'multiverso' has no attribute {name!r}"
             raise AttributeError(msg, name=name)
-        found = getattr(importlib.import_module(f"multiverso.{module}"), name)
-        if name in __all__:
-            globals()[name] = found
-        return found
+        msg = f"mv.{name} is the former name of {instead}"
+        warnings.warn(msg, DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(f"multiverso.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -24,10 +24,7 @@ LEARN = dict.fromkeys(("h5py", "keras", "tqdm"), "learn")
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra.
-
-    It names the packages, because no index has this project.
-    """
+    """Return the command that installs the packages of an extra, as no index has this project."""
     import importlib.metadata  # Its import takes longer than that of this package.
 
     try:
@@ -42,10 +39,7 @@ def install_command(extra: str) -> str:
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """An optional package is not installed. The message says what needs it and how to install it.
-
-    If a program does not catch it, Python prints only the message and exits with code 2.
-    """
+    """A package is missing. Python prints what needs it and how to get it, without a traceback."""
 
     def __init__(self, message: str, name: str | None = None) -> None:
         super().__init__(message, name=name)
@@ -78,9 +72,7 @@ def has_plain_hook(hook: Callable[..., object]) -> bool:
 def needs(purpose: str, **advice: str) -> Iterator[None]:
     """Turn the failed import of a missing module into a MissingExtraError.
 
-    `purpose` is what needs the modules, as the subject of the message. `advice` has, for each
-    module that may be missing, the extra with it, or a text that says what to do. Other errors of
-    an import, such as those of a damaged installation, are not changed.
+    The `purpose` needs the modules. `advice` has the extra with each of them, or what to do.
     """
     try:
         yield

@@ -7,9 +7,8 @@ import warnings
 from collections.abc import Iterator
 
 from multiverso import _session
-from multiverso._native.arguments import suggests_names
+from multiverso._native.arguments import suggests_names, takes_arguments_of
 from multiverso._native.exception_text import describe
-from multiverso._native.places import StrPath
 from multiverso._session import Session, current
 from multiverso._session.calls import (
     aggregate,
@@ -39,7 +38,7 @@ from multiverso._session.descriptions import (
 )
 from multiverso._session.membership import Membership
 from multiverso._session.notice import ignore_notice
-from multiverso._session.options import START_TIMEOUT, TIMEOUT, checked as checked_options
+from multiverso._session.options import SessionOptions, session_options
 
 __all__ = [
     "Membership",
@@ -76,22 +75,8 @@ __all__ = [
 
 
 @suggests_names
-def init(
-    sync: bool = False,
-    *,
-    staleness: int | None = None,
-    role: str = "all",
-    comm: object = None,
-    timeout: float | None = TIMEOUT,
-    start_timeout: float | None = START_TIMEOUT,
-    nan_policy: str = "propagate",
-    on_peer_lost: str = "fail",
-    peer_timeout: float = 30.0,
-    name: str | None = None,
-    elastic: bool = False,
-    on_term: str = "end",
-    checkpoints: StrPath | None = None,
-) -> Session:
+@takes_arguments_of(session_options)
+def init(options: SessionOptions) -> Session:
     """Join the parameter server. Collective: waits until all ranks have called it.
 
     A process that ``multiverso join`` or ``--respawn`` has started joins the elastic session that
@@ -187,42 +172,13 @@ def init(
     (0, 1)
 
     """
-    options = checked_options(
-        sync,
-        staleness,
-        role,
-        comm,
-        timeout,
-        start_timeout,
-        nan_policy,
-        on_peer_lost,
-        peer_timeout,
-        name,
-        elastic,
-        on_term,
-        checkpoints,
-    )
-    return _session.open_session(options)[0]
+    return _session.open_session(options)
 
 
 @suggests_names
+@takes_arguments_of(session_options)
 @contextlib.contextmanager
-def session(
-    sync: bool = False,
-    *,
-    staleness: int | None = None,
-    role: str = "all",
-    comm: object = None,
-    timeout: float | None = TIMEOUT,
-    start_timeout: float | None = START_TIMEOUT,
-    nan_policy: str = "propagate",
-    on_peer_lost: str = "fail",
-    peer_timeout: float = 30.0,
-    name: str | None = None,
-    elastic: bool = False,
-    on_term: str = "end",
-    checkpoints: StrPath | None = None,
-) -> Iterator[Session]:
+def session(options: SessionOptions) -> Iterator[Session]:
     """Open a session for a ``with`` block. Parameters and errors are those of `init`.
 
     The session is shut down at the end of the block. If an exception ends the block, except
@@ -239,27 +195,12 @@ def session(
     array([1., 2., 3.], dtype=float32)
 
     """
-    options = checked_options(
-        sync,
-        staleness,
-        role,
-        comm,
-        timeout,
-        start_timeout,
-        nan_policy,
-        on_peer_lost,
-        peer_timeout,
-        name,
-        elastic,
-        on_term,
-        checkpoints,
-    )
     if _session.is_open():
-        yield _session.open_session(options)[0]
+        yield _session.open_session(options)
         return
     opened: Session | None = None
     try:
-        opened = _session.open_session(options)[0]
+        opened = _session.open_session(options)
         with opened:
             yield opened
     except BaseException as error:  # perhaps of an interrupt just before or after the inner block
@@ -304,10 +245,9 @@ def shutdown() -> None:
 
     Raises
     ------
-    CheckpointIOError
-        If the background save failed.
-    OperationTimeout, PeerLostError, AbortedError
-        If another rank does not shut down. The session has ended nevertheless.
+    CheckpointIOError, OperationTimeout, PeerLostError, AbortedError
+        If the background save failed, or another rank does not shut down. The session has ended
+        nevertheless.
     ForkedError
         In a forked child of a process that has a session.
 
@@ -332,10 +272,8 @@ def barrier() -> None:
 
     Raises
     ------
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError, MismatchError
-        If a rank does not call `barrier`. The message names the rank.
+    StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+        If no session is open, or a rank does not call `barrier`. The message names the rank.
 
     Examples
     --------

@@ -87,10 +87,9 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
 
     Raises
     ------
-    TypeError
-        If `devices` is one device instead of a sequence, or an element is neither int nor str.
-    ValueError
-        If `devices` is empty, or an element cannot be the number or UUID of a GPU.
+    TypeError, ValueError
+        If `devices` is not a sequence or is empty, or an element cannot be the number or UUID of
+        a GPU.
     LauncherError
         As for `local_rank`.
 
@@ -110,18 +109,7 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
 
 
 def idle_gpus() -> list[str] | None:
-    """Return the ids of the NVIDIA GPUs without a compute process; None without nvidia-smi.
-
-    If CUDA_VISIBLE_DEVICES is set, only the GPUs that it names are returned.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> gpus = mv.devices.idle_gpus()
-    >>> gpus is None or isinstance(gpus, list)
-    True
-
-    """
+    """Return the ids of the NVIDIA GPUs without a compute process; None without nvidia-smi."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

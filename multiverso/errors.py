@@ -144,6 +144,7 @@ class PeerError(MultiversoError):
     ...         mv.barrier()
     ...     except mv.errors.PeerError as error:
     ...         print("because of rank", error.rank, error.last_call)
+    ...         print("resume from", error.last_checkpoint)
 
     """
 
@@ -156,60 +157,19 @@ class PeerError(MultiversoError):
 
 
 class OperationTimeout(PeerError, TimeoutError):  # noqa: N818 (as in TimeoutExpired)
-    """A call exceeded its deadline. The message names the ranks that did not answer.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session(timeout=20):
-    ...     try:
-    ...         mv.barrier()
-    ...     except mv.OperationTimeout as error:
-    ...         print("still waiting for rank", error.rank)
-
-    """
+    """A call exceeded its deadline. The message names the ranks that did not answer."""
 
 
 class PeerLostError(PeerError, RuntimeError):
-    """Another rank was lost. The message names the rank.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session():
-    ...     try:
-    ...         mv.barrier()
-    ...     except mv.PeerLostError as error:
-    ...         print("resume from", error.last_checkpoint)
-
-    """
+    """Another rank was lost. The message names the rank."""
 
 
 class AbortedError(PeerError, RuntimeError):
-    """Another rank aborted the session. The message names the rank and its reason.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session():
-    ...     try:
-    ...         mv.barrier()
-    ...     except mv.errors.AbortedError as error:
-    ...         print("rank", error.rank, "aborted the session")
-
-    """
+    """Another rank aborted the session. The message names the rank and its reason."""
 
 
 class TransportError(MultiversoError, RuntimeError):
-    """MPI reported an error.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> issubclass(mv.errors.TransportError, RuntimeError)
-    True
-
-    """
+    """MPI reported an error."""
 
 
 class LauncherError(MultiversoError, ImportError):
@@ -367,12 +327,4 @@ class PublicationError(MultiversoError, ValueError):
 
 
 class InternalError(MultiversoError, RuntimeError):
-    """Multiverso has a bug.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> issubclass(mv.errors.InternalError, mv.MultiversoError)
-    True
-
-    """
+    """Multiverso has a bug."""

@@ -174,11 +174,6 @@ class RandomNormal(Initializer):
     seed : int, optional
         As for `RandomUniform`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is no such number.
-
     Examples
     --------
     >>> import multiverso as mv
@@ -221,11 +216,6 @@ class TruncatedNormal(RandomNormal):
     seed : int, optional
         As for `RandomUniform`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is no such number.
-
     Examples
     --------
     >>> import multiverso as mv
@@ -242,16 +232,7 @@ class TruncatedNormal(RandomNormal):
 def set_initializer(
     raw: capi.MV_TableOptions, initializer: Initializer, dtype: np.dtype[Any]
 ) -> None:
-    """Store an initializer in the options of a table.
-
-    Raises
-    ------
-    TypeError
-        If a random initializer or a value that is no integer is for a table of integers.
-    ValueError
-        If `dtype` cannot hold the values.
-
-    """
+    """Store an initializer in the options of a table, whose dtype must hold its values."""
     values = initializer._values()
     if dtype.kind != "f":
         if len(values) > 1:

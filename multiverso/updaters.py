@@ -39,10 +39,8 @@ def from_torch(optimizer: Any) -> tuple[str, dict[str, float]]:
 
     Raises
     ------
-    TypeError
-        If it is not one of these optimizers.
-    ValueError
-        If no updater makes its steps; the text says in what they differ.
+    TypeError, ValueError
+        If it is not one of these optimizers, or no updater makes its steps; the text says why.
 
     Examples
     --------
@@ -86,10 +84,8 @@ def from_torch(optimizer: Any) -> tuple[str, dict[str, float]]:
 def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
     """Return the updater and the options that make the steps of an optimizer of Keras 3.
 
-    Where an add names every row, the table's parameters are those of the optimizer, up to rounding.
-    A row that an add does not name stays as it is, while Keras also moves parameters whose gradient
-    is zero. Later changes of the optimizer are not seen: change the table with ``set_option``.
-    In sync mode, no table has the ``clipnorm`` of an optimizer.
+    What the table then does, and the result, are as for `from_torch`. In sync mode, no table has
+    the ``clipnorm`` of an optimizer.
 
     Parameters
     ----------
@@ -105,10 +101,8 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
 
     Raises
     ------
-    TypeError
-        If it is not one of these optimizers.
-    ValueError
-        If no updater makes its steps; the text says in what they differ.
+    TypeError, ValueError
+        If it is not one of these optimizers, or no updater makes its steps; the text says why.
 
     Examples
     --------
@@ -248,10 +242,7 @@ def _options_of(optimizer: Any, *names: str) -> dict[str, float]:
 
 
 def _class_of(optimizer: Any, package: str, known: dict[str, Any]) -> str:
-    """Return the name of the optimizer's class; raise TypeError if it is not one of `known`.
-
-    A subclass may make other steps, so it is unknown.
-    """
+    """Return the name of a known optimizer's class, since a subclass may make other steps."""
     kind = type(optimizer)
     is_of_package = kind.__module__ == package or kind.__module__.startswith(f"{package}.")
     if not is_of_package or kind.__name__ not in known:

@@ -64,15 +64,11 @@ class Work(Generic[T_co]):
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is invalid. The other ranks get a `MismatchError`.
+    TypeError, ValueError, MismatchError
+        If an argument is invalid, or another rank passes another number of items.
     UnsupportedError
         If the session is in sync mode.
-    MismatchError
-        If another rank passes another number of items.
-    StateError
-        If no session is open; in the loop, if this rank is not a worker.
-    OperationTimeout, PeerLostError, AbortedError
+    StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTable`; in the loop, as for `ArrayTable.fetch_add`.
 
     Notes

@@ -39,15 +39,7 @@ def find_jobs() -> list[JobState]:
 
 
 def find_elastic_job(target: str) -> str:
-    """Return the session that a process joins in order to take part in an elastic job.
-
-    `target` is the name of the job's session, or the process id of a rank, or of a process that
-    started it. The result is the name if no other job has the same one, which is valid as long as
-    any rank lives; otherwise the process id of a rank.
-
-    Raises StateError, which lists the jobs that exist, if there is no such job, or it is not
-    elastic.
-    """
+    """Return the session to join of a job: its name if no other job has it, else a rank's id."""
     jobs = find_jobs()
     names = [job.content["name"] for job in jobs]
     started = processes.descendants(int(target)) if target.isdecimal() else []
@@ -77,10 +69,7 @@ def _describe(job: JobState) -> str:
 
 
 def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
-    """Return what ``multiverso top`` shows: the members and tables of a job, with rates.
-
-    The rates are since the state `before`; without it there are none.
-    """
+    """Return what ``multiverso top`` shows of a job, with rates since the state `before`."""
     content = job.content
     seconds = job.read_at - before.read_at if before is not None else 0.0
     earlier = before.content if before is not None else content

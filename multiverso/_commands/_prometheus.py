@@ -192,10 +192,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
-    """Serve the metrics until an exception ends it.
-
-    It listens at a free port if `port` is 0, and calls `announce` with the address.
-    """
+    """Serve the metrics until an exception ends it; `announce` gets the address, also of port 0."""
     with _Server(host, port) as server:
         shown = f"[{host}]" if ":" in host else host
         announce(f"http://{shown}:{server.server_address[1]}/metrics")

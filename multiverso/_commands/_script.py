@@ -34,10 +34,7 @@ _RUNNER_FILES: Final = (__file__, runpy.run_path.__code__.co_filename, "<frozen 
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run ``SCRIPT ARGUMENT...`` or ``-m MODULE ARGUMENT...`` as the main program.
-
-    Return its exit code. The call does not return if it fails in a job of several ranks.
-    """
+    """Run a script or ``-m MODULE`` as the main program; return its exit code, or end the job."""
     is_module = arguments[0] == "-m"
     sys.argv[:] = arguments[is_module:]
     program = sys.argv[0]
@@ -67,10 +64,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _end_job(code: int, error: BaseException) -> int:
-    """Print the message that Python would print, and end the job if the code is not 0.
-
-    A launcher says in one line what all ranks but the first would print.
-    """
+    """End the job if the code is not 0, with Python's message from the first rank that fails."""
     if isinstance(error, MissingExtraError):
         code = EXIT_CODE
     frames = _frames_of_script(error.__traceback__)

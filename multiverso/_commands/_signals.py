@@ -25,10 +25,7 @@ def noted_signals() -> Iterator[list[int]]:
 
 
 def exit_code(code: int, received: list[int]) -> int:
-    """Return 128 + N for an end by signal N, as a shell does; Popen has -N.
-
-    After SIGTERM, the code of the job says whether it has saved (`ranks.code_when_told`).
-    """
+    """Return 128 + N for an end by signal N, as a shell does, where Popen has -N."""
     if received and received[0] != signal.SIGTERM:
         return 128 + received[0]
     return code if code >= 0 else 128 - code

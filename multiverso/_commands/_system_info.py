@@ -38,10 +38,7 @@ _MEMORY_INFO: Final = Path("/proc/meminfo")
 
 
 def collect(mpirun: str | None = None) -> dict[str, Any]:
-    """Return all facts as JSON values: None if missing, ``error`` if MPI or mpirun fails.
-
-    `mpirun` is the path of the launcher, by default that of `multiverso run`.
-    """
+    """Return all facts as JSON values: None if missing, ``error`` if MPI or mpirun fails."""
     build = json.loads(library.lib.MV_BuildInfo())
     return {
         "version": __version__,
@@ -123,10 +120,7 @@ def memory() -> dict[str, int | None]:
 
 
 def shared_memory(platform_name: str) -> dict[str, Any]:
-    """Return the facts about shared memory: /dev/shm, the kind of segments, huge pages.
-
-    `platform_name` is the platform of the library.
-    """
+    """Return the facts about /dev/shm, the kind of segments and huge pages, for a platform."""
     try:
         disk = shutil.disk_usage(_SHARED_MEMORY)
     except OSError:

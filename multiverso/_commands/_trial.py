@@ -17,16 +17,7 @@ _GRACE: Final = 8.0
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a command that has ended or was ended.
-
-    Attributes
-    ----------
-    returncode : int or None
-        Exit code of the command; None if it was ended at its limit.
-    output, errors : str
-        What its processes wrote to the standard output and the standard error.
-
-    """
+    """The output of a command, and its exit code, which is None if it was ended at its limit."""
 
     returncode: int | None
     output: str

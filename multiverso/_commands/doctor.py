@@ -38,20 +38,7 @@ State = Literal["ok", "could be better", "broken"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check.
-
-    Attributes
-    ----------
-    check : str
-        The subject of the check.
-    state : {"ok", "could be better", "broken"}
-        With "broken", the job does not work.
-    found : str
-        What the check found.
-    advice : str or None
-        What to do, unless the state is "ok".
-
-    """
+    """What a check of a subject found, and advice unless its state is "ok"."""
 
     check: str
     state: State

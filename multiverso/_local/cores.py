@@ -82,11 +82,7 @@ class Cores(NamedTuple):
         return ranks * threads <= len(self.cpus) == self.number
 
     def bind(self, ranks: int, how: str) -> list[frozenset[int] | None]:
-        """Return the CPUs of each rank; None stands for those of this process.
-
-        The blocks of cores of the ranks have about the same size. With "numa" a rank may use the
-        whole NUMA nodes of its block.
-        """
+        """Return the CPUs of each rank, in equal blocks; None for those of this process."""
         if how == "none":
             return [None] * ranks
         bounds = [rank * len(self.cpus) // ranks for rank in range(ranks + 1)]
@@ -118,10 +114,7 @@ class Share(NamedTuple):
 
 
 def thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that limit the threads of a rank, without those that the user has set.
-
-    If the user has set ``OMP_NUM_THREADS``, the others get its value.
-    """
+    """Return the variables that limit the threads of a rank, but those that the user has set."""
     number = str(threads_of(environ) or threads)
     return {name: number for name in THREAD_VARIABLES if not environ.get(name)}
 

@@ -40,15 +40,11 @@ class _Start:
 
 
 class ElasticJob:
-    """An elastic job.
+    """An elastic job, of a `program` with its arguments, and a share for each rank at the start.
 
     A rank that fails does not end the others. If fewer than the least number then run, the job ends
     with the code of that rank. Otherwise its code is 143 if the last worker has saved after
     SIGTERM, and else that of the last rank to end.
-
-    `program` is that of a rank, with its arguments; there is a share for each rank at the start.
-    With `respawn`, a rank that fails is replaced at once. `report` prints a sentence. With `tags`,
-    each line of the output begins with its rank.
     """
 
     def __init__(

@@ -41,11 +41,7 @@ def consequences(reasons: Iterable[str]) -> str:
 
 
 def explain(states: Iterable[RankState], *, is_cause_known: bool) -> tuple[str, str]:
-    """Return the traceback that the launcher has to print in full, and a line about all others.
-
-    A rank that failed first by itself has printed its traceback itself, and the traceback of a rank
-    that lost it says no more than the message, unless no rank is known that failed by itself.
-    """
+    """Return the traceback that the launcher has to print in full, and a line about all others."""
     states = list(states)
     failed = [(state.failure, state) for state in states if state.failure and state.failure.text]
     failed.sort(key=lambda each: each[0].order)

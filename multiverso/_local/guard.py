@@ -75,10 +75,7 @@ def grace() -> float:
 
 
 def reap(children: Collection[int]) -> None:
-    """Reap ended processes that this guard has inherited, but not its own `children`.
-
-    Others wait for the ends of the children.
-    """
+    """Reap ended processes that this guard has inherited, but not `children`, which others reap."""
     if _guard.launcher is None:
         return
     with contextlib.suppress(ChildProcessError):
@@ -94,12 +91,10 @@ def end_descendants() -> None:
 
 
 def run_guarded(job: Callable[[], int], received: list[int]) -> int:
-    """Run a job in a guard of this process; return its exit code.
+    """Run a job in a guard of this process; return its exit code, or minus the guard's signal.
 
-    The code is minus the number of the signal if one has ended the guard. `job` starts and watches
-    the processes of the job, returns its exit code, and ends it at SIGINT and SIGTERM. `received`
-    are the signals that this process has received, to which it adds later ones. The first one is
-    passed to the guard.
+    `job` ends its processes at SIGINT and SIGTERM. `received` are the signals that this process has
+    received, to which it adds later ones. The first one is passed to the guard.
     """
     if sys.platform != "linux":
         return job()

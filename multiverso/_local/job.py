@@ -97,8 +97,6 @@ def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
     """Return the job without MPI of which this process is a rank from the start, or None.
 
     The launcher of an MPI job takes precedence, because it may have been started by such a rank.
-    Raises LauncherError if the variables are incomplete, or torchrun started ranks on several
-    machines.
     """
     if find_launcher(environ) is not None or find_join(environ) is not None:
         return None

@@ -16,12 +16,7 @@ PROC: Final = Path("/proc")
 
 
 def find_sessions(pid: int = 0) -> list[dict[str, Any]]:
-    """Return the sessions of this user's other processes, or of process `pid`, on this machine.
-
-    For each node of a session there is ``node``, the content of ``MV_NodeDescribe``, and ``alive``,
-    the numbers of the ranks that take part now. Raises UnsupportedError on other systems than
-    Linux.
-    """
+    """Return node, description and living ranks of each session of other processes of this user."""
     found: list[dict[str, Any]] = read_description(checked.MV_FindSessions, pid)
     return found
 
@@ -65,11 +60,7 @@ def await_end(pids: Iterable[int], seconds: float, pipes: Iterable[int] = ()) ->
 
 
 def join_targets(pid: int) -> list[str]:
-    """Return the ids of the processes through which one joins the session of a process.
-
-    Raises StateError if neither the process nor one that it has started has a session, and
-    UnsupportedError without /proc.
-    """
+    """Return the ids of the processes through which one joins the session of a process."""
     found = [str(process) for process in descendants(pid) if has_session(process)]
     if not found:
         msg = f"process {pid} and those that it has started have no session that others can join"

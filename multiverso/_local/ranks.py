@@ -66,11 +66,7 @@ def _begin(share: Share) -> None:
 
 
 class Processes:
-    """The processes that a launcher has started for a job, and what they have reported.
-
-    With `tags`, each line that they print begins with the rank. `report` is called with sentences
-    about failures.
-    """
+    """The processes that a launcher has started for a job, and what they have reported."""
 
     def __init__(
         self, program: Sequence[str], *, tags: bool = False, report: Callable[[str], None]
@@ -156,11 +152,9 @@ def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -
 
 
 def code_when_told(code: int, states: Iterable[RankState], *, is_told: bool) -> int:
-    """Return the exit code of a job whose ranks may have been told to end by SIGTERM.
+    """Return the code of a job, that of its first cause, unless SIGTERM has been passed on.
 
-    If they save then, 143 says that they have saved. The code of other programs is what shells
-    report when SIGTERM has ended them. `code` is that of the first cause, as in `subprocess`, and
-    `is_told` means that the launcher has passed SIGTERM on.
+    If the ranks save then, 143 says that they have. Others have the code that shells report.
     """
     states = list(states)
     if not any(state.saves for state in states):
@@ -177,10 +171,7 @@ def code_when_told(code: int, states: Iterable[RankState], *, is_told: bool) -> 
 def explain_mpi_job(
     reports: Reports, code: int, report: Callable[[str], None], *, is_told: bool
 ) -> int:
-    """Say why a job of mpirun has failed; return the code of the first cause, else that of mpirun.
-
-    Only a rank that has failed by itself, rather than by a signal, has reported its code.
-    """
+    """Say why a job of mpirun failed; return the code of the first cause, else that of mpirun."""
     states = reports.states().values()
     failures = [
         failure_of(state, state.failure.pid, state.failure.code)
@@ -224,9 +215,9 @@ def watch(
 ) -> int:
     """Wait for the end of a job, end what still runs then, and return the job's exit code.
 
-    The iteration over `starts` may start the processes of the ranks. `react` is called again and
-    again, with the ranks that have ended since the last call and a list of those that run, to which
-    it may add. If it returns an exit code, the job has ended with that code.
+    The iteration over `starts` may start the ranks. `react` gets the ranks that have ended since
+    the last call and a list of those that run, to which it may add. The code that it returns, if
+    any, ends the job.
     """
     output = started.output
     running: list[subprocess.Popen[bytes]] = []
@@ -250,11 +241,7 @@ def watch(
 
 
 class FirstFailure:
-    """A reaction for `watch`: the job fails as the first rank has failed that did so by itself.
-
-    `ends_job` means that a failure ends the other ranks, and `allows_failures` that the code is 0
-    if that of any rank is.
-    """
+    """A reaction for `watch`: the job fails as the first rank has that failed by itself."""
 
     def __init__(
         self, started: Processes, *, ends_job: bool, allows_failures: bool = False
@@ -346,9 +333,7 @@ def run(
     """Run a job of a rank per share; return the exit code of the first cause of a failure, or 0.
 
     A rank that fails ends the others. With `survive` it does not, and the code is 0 if that of any
-    rank is. All ranks are ended when `is_stopped` returns true. A rank that a signal ended has the
-    negative number of the signal as its code, as in `subprocess`. `report` is called with sentences
-    about failures. With `tags`, each line of the output begins with its rank.
+    rank is. A rank that a signal ended has the negative number of the signal as its code.
     """
     started = Processes(program, tags=tags, report=report)
     starts = started.start_all(variables_of_job(len(shares)), shares)

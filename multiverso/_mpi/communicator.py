@@ -60,12 +60,8 @@ class Communicator(NamedTuple):
 def find_communicator(comm: object, timeout: float | None) -> Communicator | None:
     """Return the communicator of the session, or None for a session of one rank without MPI.
 
-    `comm` is the user's ``mpi4py.MPI.Intracomm``; None means ``COMM_WORLD`` in a job. If MPI_Init
-    does not return within `timeout` seconds, because not all ranks call it, the process ends with
-    an error.
-
-    Raises LauncherError if the environment has no MPI, two MPIs, or an MPI that differs from the
-    launcher's, and StateError if MPI is not initialized, or has been finalized.
+    `comm` is the user's; None means ``COMM_WORLD`` in a job. If not all ranks call MPI_Init within
+    `timeout` seconds, the process ends with an error.
     """
     if comm is not None:
         return _users_communicator(comm)
@@ -273,10 +269,7 @@ def skip_mpi_finalize() -> None:
 
 
 def abort(code: int, *, is_consequence: bool = False) -> None:
-    """End all processes of the job; a no-op without MPI, or in a job of one process.
-
-    If this process fails because of another, it lets that end the job, with its own exit code.
-    """
+    """End all processes of an MPI job, unless another one has caused it and does so itself."""
     mpi = _running_mpi()
     if mpi is not None and mpi.COMM_WORLD.Get_size() > 1:
         sys.stdout.flush()

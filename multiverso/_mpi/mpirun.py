@@ -26,10 +26,7 @@ ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
 def find_mpirun() -> str:
-    """Return the path of the mpirun of this environment, else of the first one on the path.
-
-    Raises LauncherError if there is none.
-    """
+    """Return the path of the mpirun of this environment, else of the first one on the path."""
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
     if found is None:
@@ -41,10 +38,7 @@ def find_mpirun() -> str:
 
 
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
-    """Return the vendor and the version that ``mpirun --version`` prints, None for an unknown one.
-
-    Raises OSError if mpirun cannot be started, and TimeoutExpired if it does not end.
-    """
+    """Return the vendor and the version that ``mpirun --version`` prints; None if unknown."""
     completed = subprocess.run(
         [mpirun, "--version"],
         capture_output=True,
@@ -75,9 +69,8 @@ def mpirun_command(
 ) -> list[str]:
     """Return the command line that starts `ranks` processes of a command.
 
-    The launcher is that of `find_mpirun` by default. With `survive`, the other ranks continue when
-    a rank dies. The job's exit code then says nothing about the ranks: Open MPI returns 0, and a
-    shell makes MPICH return 0.
+    With `survive`, the other ranks continue when a rank dies. The job's exit code then says nothing
+    about the ranks: Open MPI returns 0, and a shell makes MPICH return 0.
     """
     mpirun = mpirun or find_mpirun()
     if not survive:
@@ -91,11 +84,7 @@ def mpirun_command(
 
 
 def mpirun_environment(ranks: int | None = None) -> dict[str, str]:
-    """Return the environment for an mpirun of `ranks` ranks; None allows any number.
-
-    This is the environment of this process, with the variables that Open MPI demands for jobs of
-    root, or of more ranks than cores. Other MPIs ignore them. Variables that are set already stay.
-    """
+    """Return this environment, with what Open MPI demands for root or more ranks than cores."""
     variables = {}
     if os.geteuid() == 0:
         variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1"

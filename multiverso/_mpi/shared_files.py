@@ -20,10 +20,7 @@ _MAX_SEARCHES: Final = 10
 
 
 class SharedFiles:
-    """The files that an MPI job creates in /dev/shm after this object.
-
-    `processes` returns the ids of the processes of the job.
-    """
+    """The files that the `processes` of an MPI job create in /dev/shm after this object."""
 
     def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
         self._processes = processes

@@ -22,6 +22,7 @@ MAX_NAME_BYTES: Final = 63
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_T = TypeVar("_T")
 
 #: The library accepts at most a year. A longer time is cut to a year, which no job notices.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
@@ -74,10 +75,7 @@ def between(value: Any, what: str, least: float, most: float = math.inf) -> floa
 
 
 def _plain(value: Any) -> Any:
-    """Return what an array or a tensor without dimensions contains, and other values as they are.
-
-    Other arrays and tensors are returned as None, since some of them count as integers too.
-    """
+    """Return the content of an array without dimensions, None for other arrays, else the value."""
     shape = getattr(value, "shape", None)
     if shape is None or isinstance(value, type):
         return value
@@ -129,10 +127,7 @@ def several(values: Any, what: str, one: type[Any] | tuple[type[Any], ...] = (st
 def choice(
     value: Any, what: str, choices: Iterable[str], former: Mapping[str, str] | None = None
 ) -> str:
-    """Return one of `choices`; raise ValueError for another str, TypeError for anything else.
-
-    `former` contains former names, each with a clause that says what to write instead.
-    """
+    """Return one of `choices`; the message about one of `former` says what to write instead."""
     allowed = tuple(choices)
     if not isinstance(value, str) or value not in allowed:
         msg = f"{what}: expected one of {', '.join(map(repr, allowed))}, received {value!r}"
@@ -147,10 +142,7 @@ def choice(
 
 
 def suggestion(name: str, allowed: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
-    """Return "; did you mean 'X'?" if one of the allowed names is similar, else an empty text.
-
-    `aliases` contains names of other libraries, each with the allowed name.
-    """
+    """Return "; did you mean 'X'?" for a similar allowed name or that of an alias, else ""."""
     names = tuple(allowed)
     alias = (aliases or {}).get(name, "")
     import difflib  # It is here, because it would delay the start of every rank.
@@ -160,10 +152,7 @@ def suggestion(name: str, allowed: Iterable[str], aliases: Mapping[str, str] | N
 
 
 def suggests_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let the TypeError about an unknown keyword argument suggest the right name.
-
-    Python does so from 3.13 on.
-    """
+    """Let the TypeError about an unknown argument suggest a name, as Python does from 3.13 on."""
     names = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -175,6 +164,24 @@ def suggests_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*args, **kwargs)
 
     return call
+
+
+def takes_arguments_of(
+    model: Callable[_P, _T],
+) -> Callable[[Callable[[_T], _R]], Callable[_P, _R]]:
+    """Let a function of the result of `model` take the arguments of `model` instead."""
+
+    def decorate(function: Callable[[_T], _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return function(model(*args, **kwargs))
+
+        returned = inspect.signature(function).return_annotation
+        shown = inspect.signature(model).replace(return_annotation=returned)
+        call.__signature__ = shown  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 def text(value: Any, what: str) -> str:

@@ -35,10 +35,7 @@ def as_array(data: object, what: str) -> NDArray[Any]:
 
 
 def native_order(data: Any) -> Any:
-    """Return an array of NumPy in the machine's order of bytes, other data as it is.
-
-    HDF5 files may contain the other order, which frameworks do not take.
-    """
+    """Return an array in the machine's order of bytes, which arrays of HDF5 may not have."""
     if not isinstance(data, np.ndarray) or data.dtype.isnative:
         return data
     return data.astype(data.dtype.newbyteorder("="))
@@ -47,11 +44,7 @@ def native_order(data: Any) -> Any:
 def checked_input(
     data: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], what: str
 ) -> NDArray[Any]:
-    """Return `data` as an array that may be cast to `dtype` and has one of `shapes`.
-
-    Raises TypeError if NumPy's "same_kind" rule forbids the cast, and ValueError if the shape is
-    another one, or an integer is out of the range of `dtype`.
-    """
+    """Return `data` as an array of one of `shapes` that NumPy casts to `dtype` as "same_kind"."""
     array = as_array(data, what)
     # NumPy makes a float64 array of an empty list; a table of integers accepts it nevertheless.
     empty_list = array.size == 0 and not isinstance(data, np.ndarray)
@@ -95,10 +88,7 @@ def require_finite(array: NDArray[Any], what: str) -> None:
 def as_input(
     data: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], what: str
 ) -> NDArray[Any]:
-    """Return `data` as an aligned, C-contiguous array of `dtype`; `data` itself if possible.
-
-    Raises the errors of `checked_input`.
-    """
+    """Return `data` as an aligned, C-contiguous array of `dtype`; `data` itself if possible."""
     if type(data) is np.ndarray and data.dtype is dtype and data.shape in shapes:
         flags = data.flags
         if flags.c_contiguous and flags.aligned:
@@ -117,11 +107,7 @@ def as_output(
     """Return a buffer that the library can write to, and the user's array.
 
     Both are the same array if `out` is C-contiguous, aligned and in native byte order. Otherwise
-    `copy_out` copies the buffer to the user's array at the end. `what` names `out` in messages. The
-    user's array may also have the dtype `also`.
-
-    Raises TypeError if `out` cannot share its memory with an array, or has another dtype, and
-    ValueError if it has another shape, is read-only, or repeats elements with a stride of 0.
+    `copy_out` copies the buffer to the user's array, whose dtype may also be `also`.
     """
     target = view_of(out, what)
     if target.dtype is dtype and target.shape == shape and target.flags.carray:
@@ -154,12 +140,7 @@ def as_shared(
     what: str,
     is_output: bool = False,
 ) -> NDArray[Any]:
-    """Return an array over the memory of `data` that the library can use without a copy.
-
-    Raises TypeError if `data` cannot share its memory with an array, or has another dtype, and
-    ValueError if it has another shape, is not C-contiguous and aligned, or is read-only although
-    `is_output` is true.
-    """
+    """Return an array over the memory of `data` that the library can use without a copy."""
     array = view_of(data, what)
     if array.dtype != dtype:
         msg = f"{what}: expected dtype {dtype}, received {array.dtype}"
@@ -226,11 +207,7 @@ def memory_at(
     *,
     writable: bool = True,
 ) -> NDArray[Any]:
-    """Return an array over the memory at `address`, which `keeper` or the caller keeps.
-
-    The array and its views keep a reference to `keeper`. Nothing makes an array writable that is
-    not `writable`.
-    """
+    """Return an array over the memory at `address`, which the array keeps by its `keeper`."""
     count = int(np.prod(shape, dtype=np.int64))
     raw = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     raw.keeper = keeper  # type: ignore[attr-defined]  # the array refers to `raw`
@@ -239,8 +216,5 @@ def memory_at(
 
 
 def pointer(array: NDArray[Any]) -> object:
-    """Return the address of `array` as an argument for C; the caller keeps the array alive.
-
-    `pin` does so faster, but rejects read-only arrays.
-    """
+    """Return the address of `array` for C, also of one that is read-only, which `pin` rejects."""
     return pin(array) if array.flags.carray else ctypes.c_void_p(address(array))

@@ -50,10 +50,7 @@ def load(
     missing_ok: bool,
     call: str = "mv.load",
 ) -> Any:
-    """Load together with all ranks; return the step, or None if there is no checkpoint.
-
-    `call` is the public function in messages.
-    """
+    """Load together with all ranks; return the step, or None if there is no checkpoint."""
     step = c_int64(-1)
     flags = capi.MV_MISSING_OK if flag(missing_ok, "missing_ok") else 0
     try:
@@ -82,10 +79,7 @@ def saved_in(directory: StrPath) -> list[Path]:
 def name_intact(
     error: CheckpointCorruptError | CheckpointIOError, directory: StrPath, call: str = "mv.load"
 ) -> None:
-    """Add to the error about a damaged checkpoint which other one of its folder can be loaded.
-
-    The others are read, the newest one first, until one is intact, or for a minute.
-    """
+    """Add to an error the newest intact checkpoint of the folder that is found within a minute."""
     damaged = Path(directory if error.path is None else error.path).parent
     if error.path is None or _FOLDER_NAME.fullmatch(damaged.name) is None:
         if not isinstance(error, CheckpointCorruptError):

@@ -84,10 +84,7 @@ def _wrong_dtype(dtype: object, allowed: list[str]) -> TypeError:
 
 
 def table_dtype(dtype: object) -> TableDtype:
-    """Return how a table stores `dtype`, which has any form that NumPy accepts.
-
-    Raises TypeError if no table can have it, and MissingExtraError for bfloat16 without ml_dtypes.
-    """
+    """Return how a table stores `dtype`, which has any form that NumPy accepts."""
     given = _parsed(dtype)
     if given is not None:
         for code, name in _HALVES.items():

@@ -65,10 +65,7 @@ def _opened(path: str | os.PathLike[str], flags: int) -> FileIO:
 
 
 def lock(path: Path) -> FileIO | None:
-    """Lock a file, which is created if there is none; return it, or None if another has the lock.
-
-    The lock ends with the process, or when the file is closed.
-    """
+    """Lock a file, created if there is none, until it is closed; None if another has the lock."""
     try:
         file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

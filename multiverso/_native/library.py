@@ -60,9 +60,8 @@ def library_path() -> Path:
 def _elsewhere() -> Iterator[Path]:
     """Yield where the library may be of a package without one, such as that of a clone.
 
-    In the folder of a clone, Python finds its package before the one that ``pip install .`` has
-    installed with a library. So the installed packages come first, then what CMake has built or
-    installed.
+    In a clone, Python finds its package first. So the installed packages come before what CMake
+    has built.
     """
     for folder in sys.path:
         yield Path(folder, "multiverso", _IN_PACKAGE)
@@ -103,11 +102,7 @@ def _load_any() -> ctypes.CDLL:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Load the library at `path`, check that it has this version, and declare its functions.
-
-    Raises ImportError if the file is missing, cannot be loaded, lacks a function, or has another
-    version.
-    """
+    """Load the library at `path`, check that it has this version, and declare its functions."""
     if not path.exists():
         source = "MULTIVERSO_LIBRARY names" if os.environ.get(_VARIABLE) else "expected at"
         msg = (
@@ -223,11 +218,7 @@ _let_handles_release()
 
 
 class _Interrupts:
-    """Runs Python code in threads that wait in the library, so that exceptions can reach them.
-
-    Signal handlers raise them, in the main thread, and other threads with
-    ``PyThreadState_SetAsyncExc``.
-    """
+    """Lets exceptions of signal handlers and threads reach those who wait in the library."""
 
     def __init__(self) -> None:
         #: Whether an exception of that age lets a call that other ranks take part in go on, and
@@ -300,10 +291,7 @@ _interrupts: Final = _Interrupts()
 
 
 def let_wait(may_wait: Callable[[BaseException, float], bool]) -> None:
-    """Set which exceptions wait until a call that other ranks take part in has ended.
-
-    `may_wait` is a function of the exception and the seconds since it reached the call.
-    """
+    """Set which exceptions, after some seconds, wait for the end of calls with other ranks."""
     _interrupts.may_wait = may_wait
 
 

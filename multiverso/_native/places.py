@@ -21,11 +21,7 @@ _SCHEME: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)(::[a-z][a-z0-9+.-]+)
 
 
 def path(place: Any, what: str) -> str:
-    """Return the absolute path of a place on a file system of this machine.
-
-    `place` is a path, or a file:// address as ``Path.as_uri()`` returns it. Raises TypeError for
-    other types, and ValueError for other addresses and for what is not the name of a place.
-    """
+    """Return the absolute path of a place on this machine: a path, or a file:// address."""
     given = _text(place, what)
     if is_address(given):
         msg = (

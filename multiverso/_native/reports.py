@@ -217,8 +217,7 @@ def loss() -> tuple[int, str] | None:
 def report_failure(code: int, error: BaseException, text: str) -> bool:
     """Report that the program ends; return whether this process is to print the text itself.
 
-    Of the ranks that fail by themselves, the first prints its traceback. The launcher says in one
-    line what the others would print, and prints the text of one if the first has none.
+    Of the ranks that fail by themselves, the first does. The launcher says the rest in one line.
     """
     cause = _cause()
     entries = {"code": code, "error": type(error).__name__, "cause": cause}

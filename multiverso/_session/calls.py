@@ -39,14 +39,10 @@ def aggregate(array: _Array, op: ReduceOp = "sum") -> _Array:
     ------
     TypeError, ValueError
         If `array` is not writable or has another dtype, or `op` is not for its dtype; with
-        ``nan_policy="error"`` also if it is not finite. The other workers then wait until this one
-        leaves or their deadline passes.
-    MismatchError
-        On all workers, if sizes, dtypes or operations differ, or a worker makes another call.
-    OperationTimeout, PeerLostError, AbortedError
-        If not all workers call it.
-    StateError
-        If no session is open, or this rank is not a worker.
+        ``nan_policy="error"`` also if it is not finite. The other workers then wait for this one.
+    StateError, MismatchError, OperationTimeout, PeerLostError, AbortedError
+        If this rank is not a worker; if not all workers make the call, with the same size, dtype
+        and operation.
 
     Examples
     --------
@@ -104,15 +100,8 @@ def save(
         in the background, the next `save`, `load`, `wait_for_save` or `shutdown` raises it.
     MemoryError
         If there is not enough memory for the copies.
-    TypeError, ValueError
-        If an argument is invalid.
-    MismatchError
-        If the ranks pass different arguments, or a rank makes another call.
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError
-        If not all ranks call it, or writing takes longer than the deadline plus a minute for
-        each 1.2 GB.
+    TypeError, ValueError, StateError, MismatchError, OperationTimeout, PeerLostError, AbortedError
+        As for all collective calls (docs/errors.md), after a minute more for each 1.2 GB.
 
     Examples
     --------
@@ -136,9 +125,7 @@ def wait_for_save() -> None:
     ------
     CheckpointIOError
         On all ranks, if the background save failed.
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError, MismatchError
+    StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
         As for `save`.
 
     Examples
@@ -177,15 +164,12 @@ def load(directory: StrPath, *, missing_ok: bool = False) -> int | None:
 
     Raises
     ------
-    CheckpointIOError
-        On all ranks, if there is no checkpoint or it cannot be read.
-    CheckpointCorruptError
-        On all ranks, if a file has changed since the save. The tables are unchanged.
+    CheckpointIOError, CheckpointCorruptError
+        On all ranks, if there is no checkpoint, it cannot be read, or a file has changed since the
+        save. The tables are unchanged.
     MismatchError
         If the tables differ from those in the checkpoint, or the ranks pass different arguments.
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError
+    StateError, OperationTimeout, PeerLostError, AbortedError
         As for `save`.
 
     Examples
@@ -223,11 +207,6 @@ def stats() -> dict[str, dict[str, float]]:
         messages for its workers, and the waits for rounds are not counted. Tables beyond the 64th
         are not listed.
 
-    Raises
-    ------
-    StateError
-        If no session is open.
-
     Examples
     --------
     >>> import multiverso as mv
@@ -246,11 +225,6 @@ def is_leaving() -> bool:
 
     Does not wait, and works in any thread. In an elastic session it is about this worker alone. It
     is False without ``mv.init(on_term="leave")``.
-
-    Raises
-    ------
-    StateError
-        If no session is open.
 
     Examples
     --------
@@ -304,9 +278,7 @@ def check_leaving(step: int | None = None, *, before: Callable[[], object] | Non
         To end this process. ``finally`` blocks run.
     CheckpointIOError
         On all ranks that save, if the save failed.
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError
+    StateError, OperationTimeout, PeerLostError, AbortedError
         If another rank makes neither this call nor another collective one.
 
     Examples

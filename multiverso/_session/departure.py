@@ -12,27 +12,15 @@ from multiverso._session.options import SessionOptions
 
 
 class Departure:
-    """What a session knows about its end at SIGTERM.
-
-    Attributes
-    ----------
-    last_step : int or None
-        The last step that the program has passed to `check_leaving`.
-    is_checked : bool
-        Whether the program calls `check_leaving` itself.
-    has_failed : bool
-        Whether the save or what precedes it has failed, so that it is not tried again.
-    before : callable or None
-        The last function that the program has passed to `check_leaving`.
-    last_calls : list of WeakMethod
-        What adapters do before this rank leaves: they add the deltas since their last syncs.
-
-    """
+    """What a session knows about its end at SIGTERM."""
 
     def __init__(self) -> None:
+        # What the program has passed to its last `check_leaving`, which it may have called itself.
         self.last_step: int | None = None
-        self.is_checked = self.has_failed = False
         self.before: Callable[[], object] | None = None
+        self.is_checked = False
+        self.has_failed = False  # Whether a save, or what precedes it, has: it is not tried again.
+        # What adapters do before this rank leaves: they add the deltas since their last syncs.
         self.last_calls: list[WeakMethod[Callable[[], None]]] = []
 
     def add_last_call(self, call: Callable[[], None]) -> None:

@@ -14,10 +14,8 @@ def current_session() -> Session:
 
     Raises
     ------
-    StateError
-        If no session is open.
-    ForkedError
-        In a forked child of a process that has a session.
+    StateError, ForkedError
+        If no session is open, or this is a forked child of a process that has one.
 
     Examples
     --------
@@ -31,56 +29,22 @@ def current_session() -> Session:
 
 
 def lost_ranks() -> tuple[int, ...]:
-    """Return the result of `Session.lost_ranks`, which replaces this function.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session(on_peer_lost="continue") as session:
-    ...     session.lost_ranks()
-    ()
-
-    """
+    """Return the result of `Session.lost_ranks`, which replaces this function."""
     return current().lost_ranks()
 
 
 def leave() -> None:
-    """Call `Session.leave`, which replaces this function.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> session = mv.init(on_peer_lost="continue")
-    >>> session.leave()
-
-    """
+    """Call `Session.leave`, which replaces this function."""
     current().leave()
 
 
 def membership() -> Membership:
-    """Return the result of `Session.membership`, which replaces this function.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session(elastic=True) as session:
-    ...     session.membership().workers
-    (0,)
-
-    """
+    """Return the result of `Session.membership`, which replaces this function."""
     return current().membership()
 
 
 def on_membership(callback: Callable[[Membership], None]) -> None:
-    """Call `Session.on_membership`, which replaces this function.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session(elastic=True) as session:
-    ...     session.on_membership(lambda now: print("now", len(now.workers)))
-
-    """
+    """Call `Session.on_membership`, which replaces this function."""
     current().on_membership(callback)
 
 
@@ -155,30 +119,12 @@ def num_servers() -> int:
 
 
 def workers_num() -> int:
-    """Return `num_workers`; older scripts use this name.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session():
-    ...     mv.num_workers()
-    1
-
-    """
+    """Return `num_workers`; older scripts use this name."""
     return num_workers()
 
 
 def servers_num() -> int:
-    """Return `num_servers`; older scripts use this name.
-
-    Examples
-    --------
-    >>> import multiverso as mv
-    >>> with mv.session() as session:
-    ...     session.num_servers
-    1
-
-    """
+    """Return `num_servers`; older scripts use this name."""
     return num_servers()
 
 

@@ -29,9 +29,8 @@ def can_import(function: Callable[..., Any]) -> bool:
 class Copied:
     """A function and its arguments, or what it returned, on the way to another process.
 
-    `multiprocessing` writes the arguments of a process to a pipe. If the process ends before it
-    reads them, and they do not fit into the pipe, that never returns. So they are in a file without
-    a name, which the process inherits. A forked process uses the `value` itself.
+    They are in a file that the process inherits: if it ended before it had read a full pipe, the
+    writer would wait forever. A forked process uses the `value` itself.
     """
 
     def __init__(self, value: Any, copies: bool) -> None:

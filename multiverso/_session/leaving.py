@@ -125,10 +125,7 @@ def _leave(
     before: Callable[[], object] | None,
     makes_last_calls: bool = True,
 ) -> int:
-    """Save and end the session with all ranks; return the exit code.
-
-    A worker of an elastic session leaves alone, and saves only if it is the last one.
-    """
+    """Save and end the session with all ranks, or an elastic one alone; return the exit code."""
     code = 0
     with _saving(session):
         if makes_last_calls:
@@ -146,10 +143,7 @@ def _leave(
 
 
 def _is_last(session: Leaver) -> bool:
-    """Say that this worker of an elastic session leaves; return whether it is the last one.
-
-    One of the workers that leave at the same time is the last, and saves what all have added.
-    """
+    """Say that this worker of an elastic session leaves; return whether it is the last one."""
     checked.MV_SessionFlush(session.handle, -1.0)
     return _outcome(session, True) == capi.MV_LEAVE_LAST
 
@@ -191,10 +185,7 @@ def _save(session: Leaver, step: int | None, before: object) -> bool:
 
 
 def may_save(session: Leaver | None, error: BaseException | None) -> bool:
-    """Return whether a notice may have ended the program, and its tables have been or can be saved.
-
-    `session` is None if it has ended; `error` has ended the program.
-    """
+    """Return whether a notice may have ended the program, whose tables are saved or can be."""
     if isinstance(error, KeyboardInterrupt | EndOfJob):
         return False
     if session is None or session.closed:
@@ -208,11 +199,7 @@ def may_save(session: Leaver | None, error: BaseException | None) -> bool:
 
 
 def after_failure(session: Leaver | None, error: BaseException | None) -> EndOfJob | None:
-    """Save together with the other ranks if the program of this one has failed after a notice.
-
-    Return how the process is to end, since the session has ended with a save, or None if it has
-    not.
-    """
+    """Save with all ranks if the program failed after a notice; return how to end, or None."""
     if not may_save(session, error):
         return None
     if session is not None and not session.closed:

@@ -42,17 +42,11 @@ LOST: Final = 1
 
 
 class EndOfJob(SystemExit):  # noqa: N818
-    """Ends a process that leaves its job: with 143 after a save, else with 1.
-
-    A worker of an elastic session that leaves it to others ends with 0.
-    """
+    """Ends a process that leaves its job: 143 after a save, 0 if others save, else 1."""
 
 
 class LateNotice(BaseException):  # noqa: N818
-    """Ends a program that has not left within half of its time, for instance since it waits.
-
-    It is no Exception, so that the program does not catch it by chance.
-    """
+    """Ends a program that has not left in half of its time; no Exception, which it might catch."""
 
 
 class _State:
@@ -91,10 +85,7 @@ _forking: Final = threading.local()
 
 
 def listen(session: Leaver) -> None:
-    """Let SIGTERM be a notice to a session from now on.
-
-    Raises StateError outside the main thread, where Python accepts no handlers of signals.
-    """
+    """Let SIGTERM be a notice to a session from now on, which needs the main thread."""
     if threading.current_thread() is not threading.main_thread():
         msg = (
             "on_term='leave': expected mv.init in the main thread, where Python accepts handlers "
@@ -114,10 +105,7 @@ def listen(session: Leaver) -> None:
 
 
 def stop_listening() -> None:
-    """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it.
-
-    A process that ends because of the notice keeps the handler, which then has no effect.
-    """
+    """Restore the earlier handler; in a thread that cannot, SIGTERM is passed on to it."""
     state.session, state.tables = None, ()
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and state.code is None and signal.getsignal(signal.SIGTERM) is _receive:
@@ -157,10 +145,7 @@ def forget() -> None:
 
 
 def _may_wait(error: BaseException, seconds: float) -> bool:
-    """Let the exceptions that a notice causes wait for the end of calls that others take part in.
-
-    An interrupted call would end the session, and nothing could be saved.
-    """
+    """Let what a notice raises wait for the ends of calls whose interruption prevents a save."""
     if state.session is None or isinstance(error, KeyboardInterrupt | EndOfJob):
         return False
     return state.since is not None or seconds < FOLLOWING_NOTICE

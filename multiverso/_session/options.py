@@ -1,5 +1,7 @@
 """Checks the options of a session and converts them for the C library."""
 
+from __future__ import annotations
+
 from typing import Final, Literal, NamedTuple
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
@@ -127,20 +129,21 @@ class SessionOptions(NamedTuple):
         return self.elastic or self.on_peer_lost == "continue"
 
 
-def checked(
-    sync: object,
-    staleness: object,
-    role: object,
-    comm: object,
-    timeout: object,
-    start_timeout: object,
-    nan_policy: object,
-    on_peer_lost: object,
-    peer_timeout: object,
-    name: object,
-    elastic: object,
-    on_term: object,
-    checkpoints: StrPath | None,
+def session_options(
+    sync: bool = False,
+    *,
+    staleness: int | None = None,
+    role: str = "all",
+    comm: object = None,
+    timeout: float | None = TIMEOUT,
+    start_timeout: float | None = START_TIMEOUT,
+    nan_policy: str = "propagate",
+    on_peer_lost: str = "fail",
+    peer_timeout: float = 30.0,
+    name: str | None = None,
+    elastic: bool = False,
+    on_term: str = "end",
+    checkpoints: StrPath | None = None,
 ) -> SessionOptions:
     """Return the options of a session; raise TypeError or ValueError if one is wrong."""
     is_sync = arguments.flag(sync, "sync")

@@ -50,12 +50,8 @@ def is_open() -> bool:
     return session is not None and not session.closed
 
 
-def open_session(options: SessionOptions) -> tuple[Session, bool]:
-    """Return the open session, or open one; return also whether it is new.
-
-    Raises StateError if a session with other options is open, and ForkedError in a forked child of
-    a process that has a session.
-    """
+def open_session(options: SessionOptions) -> Session:
+    """Return the open session, or open one."""
     with _process.lock:
         session = _process.session
         if session is not None and not session.closed:
@@ -63,7 +59,7 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
                 raise _forked_error()
             if session.options != options:
                 raise StateError(_differences(session.options, options))
-            return session, False
+            return session
         former, opened = session, Session(options)
         _process.session = opened  # Before it is open, so that nothing that is open is forgotten.
         try:
@@ -74,7 +70,7 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
             opened._abandon(error)
             _process.session = former
             raise
-        return opened, True
+        return opened
 
 
 def _leave_last() -> None:

@@ -62,10 +62,6 @@ class Session:
 
     Attributes
     ----------
-    options : SessionOptions
-        The options with which the session was opened.
-    handle : MV_Session
-        The session in the C library.
     closed, forked : bool
         Whether the session has ended, and whether another process opened it and forked this one.
     rank, worker_id, server_id : int
@@ -81,15 +77,6 @@ class Session:
         The index of this rank among the ranks of its node, and their number.
     ended : threading.Event
         An event that is set when the session ends.
-    companions : dict
-        Objects that an adapter keeps until the session ends, under the name of the adapter. Those
-        under `leaving.CLOSED_FIRST` are closed before it, unless it ends with an error.
-    fixed_options : WeakKeyDictionary
-        Options of tables that depend on this job, by table, which a load does not change.
-    departure : Departure
-        What is known about the end of the session at SIGTERM.
-    created : dict
-        The tables of this session by their numbers, and the file and line that created each.
 
     Examples
     --------
@@ -106,8 +93,11 @@ class Session:
         self.closed = True
         self.forked = False
         self.ended = threading.Event()
+        # What adapters, by name, keep until the session ends. `leaving.CLOSED_FIRST` ends before.
         self.companions: dict[str, list[Any]] = {}
+        # Options of tables that depend on this job, which a load does not change.
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
+        # The tables by their numbers, and the file and line that created each.
         self.created: dict[int, tuple[ref[Any], str]] = {}
         self._communicator: object = None  # The library uses it until the session closes.
         self._open_blocks = 0
@@ -345,10 +335,16 @@ class Session:
 
         Raises
         ------
-        TypeError
-            If `callback` cannot be called.
-        StateError
-            If the session is not elastic, or has been shut down.
+        TypeError, StateError
+            If `callback` cannot be called, or the session is not elastic, or has been shut down.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session(elastic=True) as session:
+        ...     session.on_membership(lambda now: print("now", len(now.workers)))
+        ...     session.membership().workers, session.lost_ranks()
+        ((0,), ())
 
         """
         watch(self.membership, self.ended, callback)

@@ -164,10 +164,7 @@ def spawn(
 
 @contextlib.contextmanager
 def _ending_at_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block by an exception, so that it passes the signal to the ranks.
-
-    A handler of the caller stays, and so does the default where Python accepts no handler.
-    """
+    """Let SIGTERM, without a handler of the caller, end the block by an exception."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -270,10 +267,7 @@ class _Rank:
         return code
 
     def receive(self) -> tuple[Any] | None:
-        """Return what the function returned, in a tuple; None if it has not returned yet.
-
-        Raises _FailedRankError if the rank has failed.
-        """
+        """Return what the function returned, in a tuple; None if it has not returned yet."""
         code = self.poll()  # What the process has sent before its end is in the pipe now.
         try:
             if not self.outcome.poll():

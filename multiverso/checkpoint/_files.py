@@ -196,10 +196,9 @@ class Checkpoint:
 
         Raises
         ------
-        CheckpointCorruptError
-            If a file has changed since the save. The error has the path and the position.
-        CheckpointIOError
-            If a file cannot be read.
+        CheckpointCorruptError, CheckpointIOError
+            If a file has changed since the save, or cannot be read. The error has the path and the
+            position.
 
         """
         remaining = c_int64(1)

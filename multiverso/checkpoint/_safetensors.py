@@ -56,10 +56,8 @@ def export_safetensors(
     ------
     ImportError
         If safetensors is not installed.
-    ValueError
-        If two tensors would have the same name.
-    MemoryError
-        If the tensors would be larger than `max_bytes` allows.
+    ValueError, MemoryError
+        If two tensors would have the same name, or all would be larger than `max_bytes` allows.
     CheckpointCorruptError, CheckpointIOError
         If the checkpoint cannot be read.
 
@@ -156,16 +154,12 @@ def import_safetensors(
 
     Raises
     ------
-    TypeError
-        If a tensor has another dtype.
-    ValueError
-        If the file is invalid, or its metadata does not match its tensors.
+    TypeError, ValueError
+        If a tensor has another dtype, the file is invalid, or its metadata does not match.
     MemoryError
         If there is not enough memory for the tensors, before they are read.
-    OSError
-        If the file cannot be read, or is no ordinary file.
-    CheckpointIOError
-        If the checkpoint cannot be written.
+    OSError, CheckpointIOError
+        If the file cannot be read, is no ordinary file, or the checkpoint cannot be written.
 
     Examples
     --------

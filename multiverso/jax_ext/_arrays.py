@@ -21,11 +21,7 @@ from multiverso.sync._host_copy import HostCopy
 
 
 class ArrayCopier:
-    """Copies the values of arrays of one dtype for the native pass, and makes new arrays of them.
-
-    All later arrays have the shapes and the dtype of the first ones. `is_on_cpu` says whether the
-    last ones are on the CPU, and the CPU is the default device.
-    """
+    """Copies arrays of one dtype, all of the shapes of the first ones, for the native pass."""
 
     def __init__(self, arrays: Sequence[jax.Array]) -> None:
         dtype = arrays[0].dtype
@@ -85,10 +81,7 @@ class ArrayCopier:
         return list(jax.device_put(values, self._targets))
 
     def _locate(self, arrays: Sequence[jax.Array]) -> None:
-        """Update `is_on_cpu`: only memory of the CPU may be read by its address.
-
-        Compiled functions run on the default device, which a program may change at any time.
-        """
+        """Update `is_on_cpu`, since a program may change the default device at any time."""
         place = [array.sharding for array in arrays], jax.config.jax_default_device
         if place != self._place:
             self._place = place
@@ -110,10 +103,7 @@ def buffers_of(arrays: Sequence[jax.Array]) -> list[int]:
 
 
 def memory_of(array: jax.Array) -> NDArray[Any]:
-    """Return the memory of an array on the CPU, valid as long as the array.
-
-    Write to the memory only if nothing else refers to the array, since JAX arrays never change.
-    """
+    """Return the memory of an array on the CPU, to be written if nothing else refers to it."""
     (address,) = buffers_of([array])
     return memory_at(address, array.shape, array.dtype)
 

@@ -10,8 +10,8 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 
+from multiverso._native.ids import ids_of_any_shape
 from multiverso.sync._row_gradients import RowGradients, RowReader
-from multiverso.tables._ids import ids_of_any_shape
 
 #: JAX copies arguments of host calls from 100 KB on in threads of its pool, and the call waits for
 #: the copy. On one core the pool has one thread, which executes the compiled function that waits.
@@ -19,11 +19,7 @@ _LARGEST_ARGUMENT: Final = 96 * 1024
 
 
 def as_ids(ids: Any) -> jax.Array:
-    """Return ids as integers of JAX, which has 64 bits only if the program enables them.
-
-    Raises TypeError for anything but integers, such as a bool, and ValueError if ids need more bits
-    than integers of JAX have.
-    """
+    """Return ids as integers of JAX, which has 64 bits only if the program enables them."""
     leaves = jax.tree.leaves(ids)
     if any(isinstance(leaf, jax.Array) for leaf in leaves):
         # Values are unknown in a function that JAX traces, types are not.
@@ -46,10 +42,7 @@ def as_ids(ids: Any) -> jax.Array:
 def rows_of(
     table: RowReader, ids: jax.Array, get_rows: Callable[[Any], Any] | None = None
 ) -> jax.Array:
-    """Return the rows of ids of any shape, also inside a compiled function.
-
-    By default they are only read; `get_rows` gets those of NumPy ids in another way.
-    """
+    """Return the rows of ids of any shape, by default only read, also in a compiled function."""
     get_rows = get_rows or table.peek
 
     @custom_vmap  # type: ignore[untyped-decorator]
@@ -76,10 +69,7 @@ def rows_of(
 
 
 def look_up_with(gradients: RowGradients, insert: bool = True) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, whose gradients `gradients` collects.
-
-    With `insert`, keys of a hash table get a row where the rows are differentiated.
-    """
+    """Return look_up(connection, ids), whose rows' gradients are collected; `insert` adds keys."""
 
     def collect(ids: Any, row_gradients: Any) -> None:
         # JAX may use the memory again after the call.

@@ -34,11 +34,6 @@ class Embedding(RowLayer):
         A table of floating-point numbers whose updater takes gradients, or one of the ``tables`` of
         `multiverso.attach` or `multiverso.follow`, whose rows are read and not trained.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the table is something else.
-
     Examples
     --------
     >>> import jax
@@ -111,10 +106,8 @@ def lookup(table: Embedding | RowTable, ids: Any) -> jax.Array:
 
     Raises
     ------
-    TypeError
-        If an id is anything but an integer, such as a bool or a float.
-    ValueError
-        If ids need more than 32 bits, and JAX has not been told to use 64.
+    TypeError, ValueError
+        If an id is no integer, or needs more than 32 bits and JAX has not been told to use 64.
 
     Examples
     --------

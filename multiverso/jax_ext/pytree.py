@@ -11,6 +11,7 @@ from multiverso._native.dtypes import require_table_dtype
 from multiverso.api import current_session
 from multiverso.jax_ext._arrays import ArrayCopier
 from multiverso.sync._host_copy import HostCopy, host_copy_tensors
+from multiverso.sync._options import divided
 from multiverso.sync._shares import averages_by_default, share_of_parameter
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
@@ -35,27 +36,17 @@ class PytreeSync:
         least one leaf has an element. Half precision is summed in float32.
     name : str, optional
         The name in messages, "parameters" by default.
-    overlap : bool, optional
-        As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-        True by default, with a FutureWarning if there are several workers, because earlier versions
-        summed. Integers cannot be averaged and are those of the master.
-    **options : optional
-        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
-        `weight`, as for `multiverso.sync.ParamSync`.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`. `average` is True by default, with a FutureWarning if
+        there are several workers, because earlier versions summed.
 
     Raises
     ------
-    ValueError
-        If the pytree has no leaves, or no leaf has an element, or an integer does not fit the type
-        that JAX has without jax_enable_x64.
-    TypeError
-        If a leaf is not an array, or has another dtype.
-    MismatchError
-        If the leaves of another rank's pytree differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    TypeError, ValueError
+        If a leaf is not an array or has another dtype, none has an element, or an integer does not
+        fit the type that JAX has without jax_enable_x64.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------
@@ -84,9 +75,8 @@ class PytreeSync:
         self._leaves: list[jax.Array] = []
         #: Copies of the constructor's leaves, until `params` is read or the first sync begins.
         self._initial_leaves: list[jax.Array] | None = None
-        self._sync = TensorSync(
-            lambda: self._tensors_of(params, averages), name, overlap, averages, **options
-        )
+        given = {"overlap": overlap, "average": averages, **options}
+        self._sync = TensorSync(lambda: self._tensors_of(params, averages), name, *divided(given))
         self._sync.has_tensors = self._sync.asks_to_leave = False
         turns = current_session().companions.setdefault(__name__, [])
         if not turns:
@@ -139,20 +129,10 @@ class PytreeSync:
         return self._synced(params, self._sync.step)
 
     def sync_all(self, params: _Params) -> _Params:
-        """Synchronize all fragments now, as `sync` does.
+        """Synchronize all fragments now.
 
-        It raises the errors of [`sync`][multiverso.jax_ext.pytree.PytreeSync.sync].
-
-        Parameters
-        ----------
-        params : pytree of array
-            As for `sync`.
-
-        Returns
-        -------
-        pytree of jax.Array
-            The parameters to continue with, which include the deltas of all workers.
-
+        Parameters, result and errors are those of
+        [`sync`][multiverso.jax_ext.pytree.PytreeSync.sync].
         """
         return self._synced(params, self._sync.sync)
 

@@ -19,10 +19,8 @@ def _checksum_of(names: list[str]) -> int:
 def average_over_workers(logs: dict[str, Any]) -> None:
     """Replace the numbers in `logs` by their mean over the workers. Collective over the workers.
 
-    In an elastic session, whose workers do not train the same epochs, the numbers stay those of
-    this worker. Validation metrics are replaced only if all workers have the same ones, since one
-    worker may validate for all. Raises MismatchError if the workers have different training
-    metrics.
+    The workers of an elastic session do not train the same epochs, so each keeps its own numbers.
+    Validation metrics are replaced only if all workers have the same ones, since one may validate.
     """
     session = current_session()
     if session.options.elastic:

@@ -116,10 +116,7 @@ class _DeviceStore:
 
 
 def _compiled(function: Callable[..., Any], *specs: Any) -> Callable[..., list[Any]]:
-    """Return `function`, compiled, as an operation that returns a list of tensors.
-
-    Calling the concrete function itself has a Python overhead that is longer than the call.
-    """
+    """Return `function` as a compiled operation, which starts faster than a concrete function."""
     compiled = tf.function(function, specs, autograph=False).get_concrete_function()
     captured = list(compiled.captured_inputs)
     dtypes = [output.dtype for output in compiled.outputs]
@@ -174,10 +171,7 @@ def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[Share])
 
 
 def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, whose gradients `gradients` collects.
-
-    With `insert`, keys of a hash table get a row.
-    """
+    """Return look_up(connection, ids), whose rows' gradients are collected; `insert` adds keys."""
     dtype = tf.dtypes.as_dtype(gradients.dtype)
 
     def collect(ids: Any, row_gradients: Any) -> Any:

@@ -64,10 +64,7 @@ def train_step_of(model: Any, keeps_weights: bool) -> Callable[[Any], Any]:
 
 
 def look_up_with(gradients: RowGradients, insert: bool) -> Callable[[Any, Any], Any]:
-    """Return look_up(connection, ids): rows, whose gradients `gradients` collects.
-
-    With `insert`, keys of a hash table get a row.
-    """
+    """Return look_up(connection, ids), whose rows' gradients are collected; `insert` adds keys."""
 
     class LookUp(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod

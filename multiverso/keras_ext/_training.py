@@ -44,10 +44,7 @@ class GradientCapture(keras.optimizers.Optimizer):  # type: ignore[misc]
 
 
 def train_step_of(model: Any) -> Callable[[Any], Any]:
-    """Return a function that trains a model on a batch, and adds to its metrics.
-
-    ``train_on_batch`` would reset the metrics, and let XLA compile on the CPU, which is slower.
-    """
+    """Return a function that trains a model on a batch, but unlike Keras' keeps the metrics."""
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     # An optimizer that only keeps gradients leaves the trainable variables as they are.

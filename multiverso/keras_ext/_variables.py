@@ -13,10 +13,7 @@ from multiverso.sync._tensor import Tensor, Tensors, require_same
 
 
 class ModelWeights:
-    """The weights of a built model or layer, divided into parameters and statistics.
-
-    Raises ValueError if the model has no parameters, and TypeError if no table can hold one.
-    """
+    """The weights of a built model or layer, divided into parameters and statistics."""
 
     def __init__(self, model: Any) -> None:
         created_trainable = _created_trainable(model)
@@ -82,10 +79,7 @@ def tensors_of(model_weights: ModelWeights, statistics: Shares, average: bool) -
 
 
 def backend_module() -> ModuleType:
-    """Return the module for the backend of Keras, whose framework it imports.
-
-    Raises ValueError if Multiverso does not support the backend.
-    """
+    """Return the module for the backend of Keras, whose framework it imports."""
     backend = keras.backend.backend()
     if backend not in BACKENDS:
         msg = f"the backend of Keras: expected one of {', '.join(BACKENDS)}, received {backend}"

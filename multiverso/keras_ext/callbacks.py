@@ -39,32 +39,24 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         larger, each execution is followed by a sync.
     sync_non_trainable : {"average", "master", False}, optional
         As for `KerasParamManager`.
-    overlap : bool, optional
-        As for `multiverso.sync.ParamSync`. The end of ``fit`` waits for the last exchange.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`, whose `sync_every` is `freq` here. With `overlap`, the
+        end of ``fit`` waits for the last exchange.
     average_metrics : bool, optional
         True replaces the loss and the metrics by their mean over the workers at the end of each
         epoch, for later callbacks and the history; the workers wait for each other. Validation
         metrics are averaged if all workers have the same ones. It has no effect in an elastic
         session, whose workers do not train the same epochs.
-    **options : optional
-        `fragments`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and `weight`, as for
-        `multiverso.sync.ParamSync`.
 
     Attributes
     ----------
     manager : KerasParamManager
         The manager of `model`.
-    freq : int
-        As given.
 
     Raises
     ------
-    ValueError
-        If `freq` is not a positive integer.
     ValueError, TypeError, MismatchError, StateError
-        As for `KerasParamManager`.
+        If `freq` is not a positive integer, and as for `KerasParamManager`.
 
     Examples
     --------

@@ -43,10 +43,7 @@ _INSTEAD: Final = {
 
 
 class _TableName(str):
-    """The name of a table in a layer's config, with the table, so that a clone has the same one.
-
-    A file gets the name only.
-    """
+    """The name of a table in a layer's config, with the table, so that a clone has the same one."""
 
     table: RowTable
 
@@ -81,11 +78,6 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         weights. Padding has no weight. By default, the result has a row for each id.
     **options : optional
         Options of every Keras layer: ``name``, ``dtype``, ``trainable``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the table or the combiner is something else.
 
     Examples
     --------

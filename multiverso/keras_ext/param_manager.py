@@ -30,30 +30,17 @@ class KerasParamManager(ParamManager):
         synchronized. "average", the default, averages the workers' deltas; integers are taken from
         the master. "master" takes all of them from the master. With False, each worker keeps its
         own from the start, as always for other dtypes. Weights of frozen layers are parameters.
-    overlap : bool, optional
-        As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-    **options : optional
-        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
-        `weight`, as for `multiverso.sync.ParamSync`; call `step` after each step of training.
-
-    Attributes
-    ----------
-    model : keras.Model or keras.layers.Layer
-        As given.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`. With `sync_every`, `fragments` or
+        `fragment_sync_delay`, call `step` after each step of training.
 
     Raises
     ------
-    ValueError
-        If the model has no parameters, perhaps because it is not built; if `sync_non_trainable`
-        is invalid.
-    TypeError
-        If `model` is not a model, or no table can hold the dtype of a parameter.
-    MismatchError
-        If the weights of another rank's model differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    TypeError, ValueError
+        If `model` is not a model, has no parameters, perhaps because it is not built, or has a
+        parameter whose dtype no table can hold; if `sync_non_trainable` is invalid.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------
@@ -88,7 +75,8 @@ class KerasParamManager(ParamManager):
             return _variables.tensors_of(self._model_weights, shares, average)
 
         self.model = model
-        super().__init__(make_tensors, getattr(model, "name", None), overlap, average, **options)
+        name = getattr(model, "name", None)
+        super().__init__(make_tensors, name, overlap=overlap, average=average, **options)
 
     def _projections(self) -> str:
         kinds = {

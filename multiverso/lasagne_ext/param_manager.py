@@ -34,29 +34,19 @@ class LasagneParamManager(ParamManager):
         synchronized. "average", the default, averages the workers' deltas; integers are taken from
         the master. "master" takes all of them from the master. With False, each worker keeps its
         own from the start, as always for other dtypes.
-    overlap : bool, optional
+    overlap, average : bool, optional
         As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-
-    Attributes
-    ----------
-    network : lasagne.layers.Layer or list of them
-        As given.
 
     Raises
     ------
     ImportError
         If Lasagne cannot be imported; see `multiverso.lasagne_ext.old_names`.
-    TypeError
-        If `network` is not a layer, or no table can hold the dtype of a trainable parameter.
-    ValueError
-        If the network has no parameters, or one of them has its own table, see
-        `multiverso.theano_ext.sharedvar`; if `sync_non_trainable` is invalid.
-    MismatchError
-        If the parameters of another rank's network differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    TypeError, ValueError
+        If `network` is not a layer, has no parameters, or has one whose dtype no table can hold or
+        which has its own table (`multiverso.theano_ext.sharedvar`); if `sync_non_trainable` is
+        invalid.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------
@@ -81,7 +71,10 @@ class LasagneParamManager(ParamManager):
         average: bool = False,
     ) -> None:
         super().__init__(
-            lambda: _tensors_of(network, sync_non_trainable, average), "network", overlap, average
+            lambda: _tensors_of(network, sync_non_trainable, average),
+            "network",
+            overlap=overlap,
+            average=average,
         )
         self.network = network
 
@@ -117,10 +110,8 @@ class MVNetParamManager(LasagneParamManager):
 
     Raises
     ------
-    TypeError
-        If `is_master_worker` is the function instead of its result.
-    ValueError
-        If `is_master_worker` differs from that result.
+    TypeError, ValueError
+        If `is_master_worker` is the function instead of its result, or differs from the result.
 
     Examples
     --------

@@ -49,10 +49,7 @@ class Coordinator:
         self._new_updates = 0  # Since the last validation.
 
     def begin(self, tables: TrainingTables, epochs: range) -> None:
-        """Call the callbacks before training, so that their changes apply to the first batch.
-
-        The epochs to train are counted from 0.
-        """
+        """Call the callbacks before training, so that their changes apply to the first batch."""
         self._tables = tables
         self._epochs, self._epoch = epochs, epochs.start
         self.orders = Orders(ended_epochs=epochs.start)
@@ -171,10 +168,7 @@ class Coordinator:
         self.orders.ended_epochs = self._epoch
 
     def _mean_metrics(self) -> dict[str, float]:
-        """Return the metrics of the epoch so far: means over its samples.
-
-        They do not depend on the order of the workers, because `math.fsum` rounds only once.
-        """
+        """Return the metrics so far: means over samples, rounded once by `math.fsum`."""
         means = {}
         for name, sums_of_workers in self._sums.items():
             sums, samples = zip(*sums_of_workers.values(), strict=True)

@@ -69,12 +69,8 @@ def choose_threads(local_workers: int) -> None:
 def choose_gpu(free: list[str] | None, max_gpus: int, index: int = 0) -> str | None:
     """Choose a free NVIDIA GPU for this rank; return its id, or None for the CPU.
 
-    On hosts with nvidia-smi it sets CUDA_VISIBLE_DEVICES to the choice, so call it before a
-    framework is imported.
-
-    `free` is the result of `devices.idle_gpus` from before any rank of the job uses a GPU. At most
-    `max_gpus` of them are used, or all with -1. `index` is this worker's index among the workers of
-    its host, and so its GPU's among the free ones; -1 if the rank does not train.
+    It sets CUDA_VISIBLE_DEVICES, so call it before a framework is imported. At most `max_gpus` of
+    the `free` ones are used, or all with -1. `index` counts the workers of a host; -1 is no worker.
     """
     if free is None:
         return None

@@ -131,10 +131,7 @@ class History:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically.
-
-    Numbers that are not finite become null, and values of types that JSON lacks become text.
-    """
+    """Write JSON atomically: null for numbers that are not finite, and text for foreign types."""
     # Python writes NaN and infinities as names that JSON lacks, and can read them as null.
     written = json.dumps(value, default=str)
     text = json.dumps(json.loads(written, parse_constant=lambda name: None), indent=2)
@@ -143,13 +140,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def plot(histories: Sequence[str], output: str) -> list[Path]:
-    """Draw four plots, each with all histories, and return the paths of the plots.
+    """Draw four plots, each with all histories of `multiverso-learn train`; return their paths.
 
-    The plots are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
-    ``staleness.png``. If no history has an accuracy, the first two show the loss.
-
-    `histories` are the paths of JSON files that ``multiverso-learn train`` has written. The folder
-    `output` is created if needed. Raises InputError if a file or the folder cannot be used.
+    If no history has an accuracy, those of the accuracy show the loss.
     """
     history_of_path = {path: _load(path) for path in dict.fromkeys(histories)}
     with needs("multiverso-learn plot", matplotlib="learn"):

@@ -39,10 +39,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def as_input_error(problem: str = "", *types: type[Exception]) -> Iterator[None]:
-    """Turn an exception of `types`, by default of any, into an InputError about `problem`, if any.
-
-    Without a problem the message is that of the exception, as for a check of `_native.arguments`.
-    """
+    """Turn an exception of `types`, by default of any, into an InputError about `problem`."""
     types = types or (Exception,)
     try:
         yield

@@ -36,11 +36,7 @@ class StoppedError(RuntimeError):
 
 
 def share(value: Any) -> list[Any]:
-    """Return the values of all ranks, in rank order. Collective.
-
-    A value is anything that JSON can represent. Floats keep all their bits. A dataclass arrives as
-    a dictionary on other ranks.
-    """
+    """Return the values of all ranks, of types that JSON has, in rank order. Collective."""
     session = api.current_session()
     if session.size == 1:
         return [value]
@@ -60,11 +56,7 @@ def share(value: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def agreement() -> Iterator[None]:
-    """Let all ranks continue after the block if it succeeds on all of them. Collective.
-
-    A rank whose block raises an exception raises that exception, and the others InputError or
-    StoppedError.
-    """
+    """Let all ranks continue after the block if it succeeds on all, or else raise. Collective."""
     raised: Exception | None = None
     failure = None
     try:
@@ -87,11 +79,7 @@ def agreement() -> Iterator[None]:
 def training_session(
     sync: bool, comm: Any, timeout: float | None, start_timeout: float | None
 ) -> Iterator[Session]:
-    """Open a session, or use the open one, and close it if all ranks agree on an error.
-
-    After any other error, this rank leaves the session at once. Raises InputError in an elastic
-    session, whose workers come and go.
-    """
+    """Open a session, or use the open one, and close it if all ranks agree on an error."""
     agreed: Exception | None = None
     with api.session(sync=sync, comm=comm, timeout=timeout, start_timeout=start_timeout) as opened:
         refusal = supported.refusal_of("learn", *opened.features())

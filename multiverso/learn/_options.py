@@ -160,10 +160,7 @@ def options_of(arguments: list[str]) -> dict[str, float | bool]:
 
 
 def condition(option: str, text: str | None, number: type[int | float]) -> Condition | None:
-    """Return the condition in the text of an option, for instance ``val_accuracy,>,0.97``.
-
-    If the number is one of epochs, an int, it may stand alone: ``4`` is short for ``val_loss,<,4``.
-    """
+    """Return the condition in ``val_accuracy,>,0.97``; ``4`` is short for ``val_loss,<,4``."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]

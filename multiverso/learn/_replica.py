@@ -32,14 +32,11 @@ _FLOATS: Final = ("float32", "float64")
 
 
 class Replica:
-    """A built and compiled model, with its parameters as one flat array.
+    """A built and compiled model, with its parameters as one flat array, all float32 or float64.
 
     With `uses_difference`, the gradient is the change that a step of SGD makes, as in mpi_learn,
-    for models whose ``train_step`` passes no gradients to the optimizer.
-
-    `weights` are the trainable parameters, of the dtype `dtype`, and `state` the other floats, such
-    as running means. `gradient` is that of the last batch, unless the model's own optimizer made a
-    step instead. Raises InputError unless there are parameters, all float32 or all float64.
+    for models whose ``train_step`` passes no gradients to the optimizer. `gradient` is that of the
+    last batch, unless the model's own optimizer made a step instead.
     """
 
     def __init__(self, model: Any, uses_difference: bool = False) -> None:
@@ -104,10 +101,7 @@ def data_with(settings: Settings, files: Sequence[str]) -> Data:
 
 
 class Passes:
-    """The passes over some files: one call of `Data.generate_data` for each.
-
-    `sample` is the first batch of the first pass, for which it is kept. Empty batches are left out.
-    """
+    """The passes over some files, without empty batches; the first batch of all is `sample`."""
 
     def __init__(self, settings: Settings, files: Sequence[str]) -> None:
         self._data = data_with(settings, files)
@@ -137,8 +131,7 @@ def training_replica(model: Any, algo: Algo, sample: Batch, difference: bool = F
     """Compile `model` for training, and return the replica with which a worker trains it.
 
     With `difference`, or if the model's own ``train_step`` passes on no gradients, the gradient is
-    computed from a step of SGD, see `Replica`. Raises InputError if the backend of Keras cannot
-    train, the model cannot be compiled, or the batch `sample` does not fit the model.
+    computed from a step of SGD, see `Replica`.
     """
     with as_input_error("", ValueError):
         backend_module()

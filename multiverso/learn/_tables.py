@@ -77,11 +77,7 @@ class TrainingTables:
                 api.save(self._settings.checkpoint, step=epochs, keep=_KEEP)
 
     def restore(self) -> range:
-        """Load the last checkpoint, if there is to be one; return the epochs to train. Collective.
-
-        Raises InputError on all ranks if there is no checkpoint before the last epoch, or one of
-        another model or optimizer.
-        """
+        """Load the last checkpoint, if asked for; return the epochs to train. Collective."""
         folder, num_epochs = self._settings.restore, self._settings.num_epochs
         if folder is None:
             return range(num_epochs)

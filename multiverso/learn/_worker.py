@@ -61,11 +61,7 @@ class Worker:
     def train(
         self, tables: TrainingTables, epochs: range, master: "Coordinator | None"
     ) -> dict[str, Any]:
-        """Make a pass over the files for each of `epochs`, unless the master orders to stop.
-
-        `master` is the coordinator if it is on this rank. Returns the totals for
-        `History.add_worker`.
-        """
+        """Make a pass over the files for each epoch, unless told to stop; return the totals."""
 
         def take_turn(mine: list[Report]) -> Orders:
             orders = Orders(**share(mine)[0])
@@ -112,10 +108,7 @@ class Worker:
                 self._reports.wait_for(lambda orders: orders.ended_epochs > epoch)
 
     def _compute(self, batches: Iterator[Batch]) -> tuple[int, Array | None]:
-        """Train until the next exchange is due; return the number of samples and the mean gradient.
-
-        The gradient is None if the model's own optimizer makes steps.
-        """
+        """Train until the next exchange; return the samples and the mean gradient, if any."""
         every, fragments = self._algo.sync_every, self._algo.fragments
         due = (self._due + 1) * every // fragments - self._due * every // fragments
         count = samples = 0

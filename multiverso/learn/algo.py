@@ -203,10 +203,7 @@ class Algo:
             )
 
     def _make_worker_optimizer(self) -> Any:
-        """Return the optimizer of Keras with which a worker trains its own parameters.
-
-        Only SGD uses the momentum, as Nesterov's momentum like EAMSGD (Zhang et al. 2015).
-        """
+        """Return a worker's optimizer; SGD has momentum as in EAMSGD (Zhang et al. 2015)."""
         import keras
 
         name, momentum = self.worker_optimizer, self.elastic_momentum
@@ -243,10 +240,7 @@ class ServerOptimizer:
         return self.updater.startswith("dcasgd")
 
     def keras_twin(self) -> Any:
-        """Return the equivalent optimizer of Keras with the same options.
-
-        It is plain SGD for "dcasgd" and "dcasgda", whose other options Keras does not have.
-        """
+        """Return the equivalent optimizer of Keras, plain SGD for "dcasgd" and "dcasgda"."""
         import keras
 
         options: dict[str, Any] = {**self.options}
@@ -258,10 +252,7 @@ class ServerOptimizer:
 
 
 def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimizer:
-    """Return the optimizer with this name and with options that are named as in Keras.
-
-    ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
-    """
+    """Return the optimizer of a name of Keras, whose SGD with momentum has its own updater."""
     if not isinstance(name, str) or name.lower() not in _KERAS_OPTIMIZERS:
         names = ", ".join(_KERAS_OPTIMIZERS)
         given = f"{name!r} with options {', '.join(options)}" if options else repr(name)

@@ -27,8 +27,6 @@ class Data:
 
     Attributes
     ----------
-    batch_size : int
-        As given.
     file_names : list of str
         The files of this rank, which `set_file_names` sets before training.
 

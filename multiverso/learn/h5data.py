@@ -71,14 +71,7 @@ class H5Data(Data):
         self.labels_name = labels_name
 
     def load_data(self, file_name: str) -> tuple[Nested, Nested]:
-        """Return features and labels of one file.
-
-        Raises
-        ------
-        InputError
-            If the file cannot be read, or lacks the datasets.
-
-        """
+        """Return features and labels of a file; raise InputError if it cannot be read or used."""
         path = file_name if self.cache is None else _cached(file_name, self.cache)
         with _opened(path, file_name) as file:
             names = (self.features_name, self.labels_name)

@@ -187,9 +187,8 @@ class ModelFromKeras(ModelBuilder):
 def _translated(text: str) -> tuple[str, str | None]:
     """Return the JSON of a model for Keras 3, and the version of Keras 2 that has written it.
 
-    If Keras 3 has written it, it is unchanged, and the version is None. Raises InputError if Keras
-    1 has written it, or if it contains something else than layers that mean the same in Keras 2
-    and 3, such as a Lambda layer; ValueError, KeyError or TypeError if it is not a model's JSON.
+    If Keras 3 has written it, it is unchanged, and the version is None. Keras 1 and layers that
+    mean something else in Keras 3, such as Lambda, are errors.
     """
     model = json.loads(text)
     if not isinstance(model, dict) or "module" in model or model.get("class_name") not in _MODELS:

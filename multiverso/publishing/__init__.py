@@ -12,17 +12,18 @@ from typing import Any, Literal
 from multiverso import _session
 from multiverso._native import arguments, places
 from multiverso._session.leaving import CLOSED_FIRST
-from multiverso.publishing._tables import FollowedArray, FollowedRows, FollowedTable
-from multiverso.publishing._view import FollowedView, follow
+from multiverso.publishing._following import follow
+from multiverso.publishing._tables import (
+    FollowedArray as FollowedArray,
+    FollowedRows as FollowedRows,
+    FollowedTable as FollowedTable,
+)
+from multiverso.readers import View
 
-__all__ = [
-    "FollowedArray",
-    "FollowedRows",
-    "FollowedTable",
-    "FollowedView",
-    "follow",
-    "publish",
-]
+__all__ = ["follow", "publish"]
+
+# The former name of the views of folders.
+FollowedView = View
 
 
 def publish(

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from multiverso._native import arrays, capi
 from multiverso._native.library import checked
 from multiverso.publishing._format import DTYPES, Tensor, result_of
-from multiverso.tables._live_table import BLOCK, LiveTable, OutdatedError
+from multiverso.readers._memory import BLOCK, MemoryTable
+from multiverso.readers._rows import RowStore, in_order, unlike
 
 #: The name of a dtype in the format, by its code in the C API.
 NAMES: Final = {
@@ -34,23 +35,17 @@ Encoded: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 class Encoder:
-    """Base of the encoders of one table on one node.
-
-    `stored` is the dtype in the format; "BF16" rounds float32.
-    """
+    """Base of the encoders of one table on one node; `stored` is the dtype in the format."""
 
     def __init__(self, stored: str) -> None:
         self.stored = stored
 
-    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
-        """Return what to write of a version of a table, under a name in the file.
-
-        Raise OutdatedError if the session has not got the version any more.
-        """
+    def encode(self, name: str, live: MemoryTable, version: int, is_full: bool) -> Encoded:
+        """Return what to write of a version; raise OutdatedError if the session has it no more."""
         raise NotImplementedError
 
     def _record(
-        self, name: str, live: LiveTable, is_full: bool, **entries: object
+        self, name: str, live: MemoryTable, is_full: bool, **entries: object
     ) -> dict[str, Any]:
         return {
             "name": name,
@@ -80,7 +75,7 @@ class DenseEncoder(Encoder):
         self._node, self._nodes = node, nodes
         self._before: NDArray[Any] | None = None
 
-    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
+    def encode(self, name: str, live: MemoryTable, version: int, is_full: bool) -> Encoded:
         """Return all values of the share, or which differ."""
         rows = live.shape[0] or 0
         first, end = (rows * node // self._nodes for node in (self._node, self._node + 1))
@@ -103,25 +98,18 @@ class DenseEncoder(Encoder):
 
 
 class CopyEncoder(DenseEncoder):
-    """An array with an initializer, whose values are copied because they may not be in memory.
+    """A part of an array with an initializer, copied since it may not be in memory."""
 
-    Each node writes the elements that it has.
-    """
-
-    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
+    def encode(self, name: str, live: MemoryTable, version: int, is_full: bool) -> Encoded:
         """Return all values of this node, or which differ."""
         before = None if is_full else self._before
         record = self._record(
             name, live, before is None, first=live.rows.start, count=len(live.rows)
         )
-        copy = live._copy(version)
-        if copy is None:
-            raise OutdatedError
-        self._before = values = self._bits(copy)
+        self._before = values = self._bits(live._copy(version))
         if before is None:
             return record, {f"values:{name}": Tensor(self.stored, values)}
-        bits = np.dtype(f"u{values.itemsize}")
-        differs = np.flatnonzero(values.view(bits) != before.view(bits))
+        differs = np.flatnonzero(unlike(values, before))
         counts = np.bincount(differs // BLOCK, minlength=-(-values.size // BLOCK))
         return record, {
             f"counts:{name}": Tensor("U32", counts.astype(np.uint32)),
@@ -136,26 +124,21 @@ def dense_encoder(table: Any) -> type[DenseEncoder]:
 
 
 class RowsEncoder(Encoder):
-    """The rows of this node that exist: those with keys, or those that have ever changed.
-
-    `dtype` is that of the table's results. `initial` is the value of the elements of other rows, or
-    None if that is not one number.
-    """
+    """The rows of this node that exist; the elements of all others are `initial`, if not None."""
 
     def __init__(self, stored: str, dtype: np.dtype[Any], initial: float | None) -> None:
         super().__init__(stored)
         #: The initial value as it is stored, which may be rounded.
         self._initial = None if initial is None else self._bits(np.full(1, initial, dtype))
-        self._keys = np.empty(0, np.int64)  # sorted
-        self._rows: NDArray[Any] | None = None
+        self._store: RowStore | None = None
         #: Lists of ranges of rows, without keys, that may have changed since the last publication.
         self.candidates: list[NDArray[np.int64]] = []
 
-    def encode(self, name: str, live: LiveTable, version: int, is_full: bool) -> Encoded:
+    def encode(self, name: str, live: MemoryTable, version: int, is_full: bool) -> Encoded:
         """Return all rows, or the changed rows and the keys that have lost theirs."""
-        is_full = is_full or self._rows is None
+        is_full = is_full or self._store is None
         if live.is_hash:
-            keys, values = _all_rows(live, version)
+            keys, values = in_order(*live._copy(version))
         else:
             # A publication that failed has left its lists, whose rows are looked at again.
             keys, values = _some_rows(live, version, self.candidates)
@@ -163,43 +146,24 @@ class RowsEncoder(Encoder):
         rows = self._bits(values)
         if self._initial is not None and not live.is_hash:
             # Memory comes in areas, whose other rows are initial.
-            bits = np.dtype(f"u{rows.itemsize}")
-            differs = (rows.view(bits) != self._initial.view(bits)).any(axis=1)
-            differs |= _find(self._keys, keys)[1]
+            differs = unlike(rows, self._initial)
+            if self._store is not None:
+                differs |= self._store.find(keys)[1]
             keys, rows = keys[differs], rows[differs]
-        order = np.argsort(keys, kind="stable")
-        keys, rows = keys[order], rows[order]
-        if self._rows is None:
-            self._rows = rows[:0]
-        changed, removed = self._replace(keys, rows, is_complete=live.is_hash)
+        changed, removed = np.ones(len(keys), bool), keys[:0]
+        if self._store is None:
+            self._store = RowStore(keys, rows)
+        else:
+            changed = self._store.differ(keys, rows)
+            if live.is_hash:
+                removed = np.setdiff1d(self._store.keys, keys, True)
+            self._store.update(keys, rows, removed)
         initial = None if self._initial is None else result_of(self.stored, self._initial).item()
         record = self._record(name, live, is_full, initial=initial)
         if is_full:
-            return record, self._tensors(name, self._keys, self._rows, None)
+            stored = self._store.rows[self._store.places]
+            return record, self._tensors(name, self._store.keys, stored, None)
         return record, self._tensors(name, keys[changed], rows[changed], removed)
-
-    def _replace(
-        self, keys: NDArray[np.int64], rows: NDArray[Any], *, is_complete: bool
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Take over rows; return which of them differ, and the keys that are gone."""
-        assert self._rows is not None
-        places, is_known = _find(self._keys, keys)
-        bits = np.dtype(f"u{rows.itemsize}")
-        changed = ~is_known
-        changed[is_known] = (
-            rows[is_known].view(bits) != self._rows[places[is_known]].view(bits)
-        ).any(axis=1)
-        if is_complete:
-            _, stays = _find(keys, self._keys)
-            removed = self._keys[~stays]
-            self._keys, self._rows = keys, rows
-            return changed, removed
-        self._rows[places[is_known]] = rows[is_known]
-        joined = np.concatenate([self._keys, keys[~is_known]])
-        order = np.argsort(joined, kind="stable")
-        self._rows = np.concatenate([self._rows, rows[~is_known]])[order]
-        self._keys = joined[order]
-        return changed, np.empty(0, np.int64)
 
     def _tensors(
         self, name: str, keys: NDArray[Any], rows: NDArray[Any], removed: NDArray[Any] | None
@@ -211,26 +175,8 @@ class RowsEncoder(Encoder):
         return tensors
 
 
-def _find(
-    known: NDArray[np.int64], keys: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the places of keys among sorted ones, and which of them are there."""
-    places = np.searchsorted(known, keys)
-    if not len(known):
-        return places, np.zeros(len(keys), bool)
-    return places, known[np.minimum(places, len(known) - 1)] == keys
-
-
-def _all_rows(live: LiveTable, version: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    copied = live._copy(version)
-    if copied is None:
-        raise OutdatedError
-    keys, rows = copied
-    return keys, rows
-
-
 def _some_rows(
-    live: LiveTable, version: int, lists: list[NDArray[np.int64]]
+    live: MemoryTable, version: int, lists: list[NDArray[np.int64]]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return the rows in lists of ranges of row numbers, as far as they are rows of this node."""
     ranges = [pair for pairs in lists for pair in pairs.tolist()]
@@ -238,8 +184,7 @@ def _some_rows(
     rows = np.empty((len(numbers), live._num_col), live.dtype)
     for first in range(0, len(numbers), _CHUNK):
         part = slice(first, first + _CHUNK)
-        if not live._run(version, b"get_rows", numbers[part], rows[part]):
-            raise OutdatedError
+        live._run(version, b"get_rows", numbers[part], rows[part])
     return numbers, rows
 
 

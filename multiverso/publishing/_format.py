@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from multiverso._native.files import OpenFile
 from multiverso._native.tensor_files import LENGTH, Entry, read_header, read_json
 from multiverso.errors import PublicationError, StateError
-from multiverso.tables._live_table import BLOCK
+from multiverso.readers._memory import BLOCK
 
 #: The number of this format, in the metadata and in `latest.json`.
 FORMAT: Final = 1
@@ -90,10 +90,7 @@ def encode(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[A
 
 
 def decode(file: OpenFile, expected: Mapping[str, Any]) -> File:
-    """Read a file and check it; raise one of `BAD` if it is not as it was written.
-
-    Its metadata must contain `expected`. A MemoryError comes before what does not fit is read.
-    """
+    """Read a file whose metadata contain `expected`; raise one of `BAD` if it is damaged."""
     header = read_header(file, MOST_HEADER_BYTES)
     metadata = read_json(header.metadata[METADATA].encode(), file)
     received = {key: metadata.get(key) for key in expected}

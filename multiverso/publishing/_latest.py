@@ -17,10 +17,7 @@ MOST_BYTES: Final = 1 << 20
 
 
 def read_latest(folder: Folder) -> list[dict[str, Any]]:
-    """Return the publications in `latest.json`, which are none if nothing has been published.
-
-    Raises PublicationError if the file is not as it was written, or cannot be read.
-    """
+    """Return the publications in `latest.json`, which are none if nothing has been published."""
     where = f"{folder.name}/{LATEST}"
     try:
         with folder.open(LATEST) as file:

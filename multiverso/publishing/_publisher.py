@@ -19,9 +19,9 @@ from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing._encoding import NAMES, Encoder, RowsEncoder, dense_encoder
 from multiverso.publishing._format import Tensor
 from multiverso.publishing._writer import Place, Writer
-from multiverso.tables import MatrixTable, attach
-from multiverso.tables._live_table import LiveTable, OutdatedError
-from multiverso.tables._view import View
+from multiverso.readers import View, attach
+from multiverso.readers._memory import MemoryTable, OutdatedError
+from multiverso.tables import MatrixTable
 
 if TYPE_CHECKING:
     from multiverso._session import Session
@@ -41,7 +41,7 @@ class _Job(NamedTuple):
     version: int
     step: int
     options: Options
-    tables: dict[str, tuple[LiveTable, Encoder]]
+    tables: dict[str, tuple[MemoryTable, Encoder]]
     #: Ranges of rows that may have changed, of the tables with an initializer by their numbers.
     ranges: dict[int, NDArray[np.int64]]
     end: End
@@ -53,10 +53,7 @@ _Item: TypeAlias = _Job | Literal["failed"] | None
 
 
 class Publisher:
-    """Writes the versions of a session to the folder `path`, in their order.
-
-    Every node's first rank has one, and writes the rows of its node.
-    """
+    """Writes this node's rows of a session's versions to the folder `path`, in their order."""
 
     def __init__(self, session: Session, path: str) -> None:
         self.path = path
@@ -81,11 +78,7 @@ class Publisher:
             raise
 
     def make_room(self, session: Session) -> None:
-        """Wait until all versions before the session's last one have been written.
-
-        The session keeps two versions, and the next call replaces the one before the last. It also
-        drops the copies of tables that have been freed.
-        """
+        """Wait until all versions before the last are written: the next call drops one."""
         here = _tables(session).keys()
         # An interrupt may have ended a call that has published, so the session itself is asked.
         last_version = 0 if self._view is None else self._view.version
@@ -129,9 +122,10 @@ class Publisher:
         if self._view is None:
             self._view = attach(os.getpid())
         objects = _tables(session)
+        shown: dict[str, Any] = self._view.tables
         tables = {
             name: (live, self._encoder(live, objects.get(live._id), options))
-            for name, live in self._view.tables.items()
+            for name, live in shown.items()
             if live.is_published
         }
         here = {live._id for live, _ in tables.values()}
@@ -158,7 +152,7 @@ class Publisher:
     def _changed(self, key: int, table: MatrixTable) -> tuple[NDArray[np.int64], int]:
         return table._list_changes(self._seen.get(key, 0))
 
-    def _encoder(self, live: LiveTable, table: Any, options: Options) -> Encoder:
+    def _encoder(self, live: MemoryTable, table: Any, options: Options) -> Encoder:
         stored = NAMES[live._code]
         if options.rounds and stored == "F32":
             stored = "BF16"

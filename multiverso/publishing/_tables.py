@@ -2,89 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiverso._native import arguments, arrays
+from multiverso._native import arguments
 from multiverso._native.tensor_files import natural
 from multiverso.errors import StateError
-from multiverso.publishing._format import DTYPES, element_numbers, ids_of, result_of
-from multiverso.publishing._row_store import RowStore
-from multiverso.tables._ids import as_ids
+from multiverso.publishing._format import DTYPES, element_numbers, ids_of
+from multiverso.readers import ViewTable
+from multiverso.readers._rows import RowStore, unlike
+from multiverso.readers._view import Changes
 
 #: Wider rows, which no file may have, are not made up from a shape alone.
 _MOST_COLUMNS: Final = 1 << 24
 #: The elements that are compared at once, to need little memory.
 _MOST_COMPARED: Final = 1 << 20
 _NONE: Final = np.empty(0, np.int64)
-#: The dtypes of results, by name.
+#: The dtypes of results, by the names of the dtypes in the files.
 _RESULTS: Final[dict[str, np.dtype[Any]]] = {
-    name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")
+    **dict.fromkeys(("F32", "F16", "BF16"), np.dtype("float32")),
+    **{"F64": np.dtype("float64"), "I32": np.dtype("int32"), "I64": np.dtype("int64")},
 }
-
 
 #: What a file has of a table: its metadata, and all tensors of the file by name.
 Part: TypeAlias = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
 
 
-class FollowedTable:
-    """One table of a followed folder, as of the version of its view.
+class FollowedTable(ViewTable):
+    """A table of a followed folder, whose values this process keeps as the files have them."""
 
-    It is a `FollowedArray` or a `FollowedRows`, which have the method `get`.
+    has_rows = False
 
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        (size,), (num_row, num_col), or of a hash table, (None, num_col).
-    dtype : numpy.dtype
-        The dtype of results.
-    is_hash, is_live, is_published : bool
-        As of `LiveTable`. A followed table is never live.
-    has_rows : bool
-        Whether only some rows exist: those of the keys of a hash table, or those that have ever
-        changed, of a table with an initializer.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import multiverso as mv
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with mv.session(name="job"):
-    ...         table = mv.MatrixTable(2, 3, name="m")
-    ...         version = mv.publish(to=folder)
-    ...     with mv.follow(folder) as view:
-    ...         table = view.tables["m"]
-    ...         table.name, table.shape, table.dtype.name, table.is_hash
-    ('m', (2, 3), 'float32', False)
-
-    """
-
-    is_live = False
-    is_published = True
-
-    def __init__(self, record: Mapping[str, Any], has_rows: bool, lock: RLock) -> None:
-        self._lock = lock
-        self.name = arguments.text(record["table"], "table")
-        shape = record["shape"]
-        self.is_hash = len(shape) == 2 and shape[0] is None
-        self.shape = tuple(None if size is None else natural(size) for size in shape)
-        if len(shape) not in (1, 2) or (None in shape and not self.is_hash):
-            raise ValueError(f"expected the shape of a table, received {shape!r:.100}")
-        self._columns = natural(shape[1]) if len(shape) == 2 else 1
-        if not 0 < self._columns <= _MOST_COLUMNS:
-            raise ValueError(f"expected the shape of a table, received {shape!r:.100}")
-        self.dtype: np.dtype[Any] = _RESULTS[record["dtype"]]
-        self.has_rows = has_rows
+    def __init__(
+        self, key: str, record: Mapping[str, Any], lock: RLock, default: float | None
+    ) -> None:
+        shape, dtype = record["shape"], _RESULTS[record["stored"]]
+        is_hash = self.has_rows and shape[0] is None
+        sizes = (None if is_hash else natural(shape[0]), *map(natural, shape[1:]))
+        super().__init__(arguments.text(record["table"], "table"), sizes, dtype, self.has_rows)
+        is_table = len(shape) == 2 or (len(shape) == 1 and not self.has_rows)
+        if not is_table or not 0 < self._num_col <= _MOST_COLUMNS or dtype.name != record["dtype"]:
+            raise ValueError(
+                f"expected the shape and the dtype of a table, received {shape!r:.100} and "
+                f"{record['dtype']!r:.100}"
+            )
+        self._key = key
         self._stored = record["stored"]
+        self._lock = lock
+        self._default = default
+        self._needs_ids = self.has_rows
         #: Why the table shows nothing any more.
         self._end: str | None = None
-        if not has_rows and None in self.shape or has_rows and len(shape) != 2:
-            raise ValueError(f"expected the tensors of a table of the shape {shape!r:.100}")
 
     def _require_shown(self) -> None:
         if self._end is not None:
@@ -93,9 +65,37 @@ class FollowedTable:
     def _identity(self) -> tuple[object, ...]:
         return self.name, self.shape, self.dtype, self.has_rows, self._stored
 
-    def _result(self, bits: NDArray[Any]) -> NDArray[Any]:
+    def _row_ids(self, ids: ArrayLike) -> NDArray[np.int64]:
+        numbers = super()._row_ids(ids)
+        count = self.shape[0]
+        # A negative number is a large one without a sign.
+        if count is not None and (outside := numbers.view(np.uint64) >= count).any():
+            msg = (
+                f"table '{self.name}': expected row ids from 0 to {count - 1}, received "
+                f"{numbers[outside.argmax()]}"
+            )
+            raise IndexError(msg)
+        return numbers
+
+    def _write(
+        self, bits: NDArray[Any], places: NDArray[np.int64] | None, out: NDArray[Any]
+    ) -> None:
+        """Write stored values, or those at some places, to an array of the table's dtype."""
+        if places is not None and bits.dtype == out.dtype:
+            # The places are checked, and "clip" spares NumPy a copy.
+            np.take(bits, places, 0, out, "clip")
+            return
+        chosen = bits if places is None else bits[places]
+        if self._stored == "BF16":
+            np.left_shift(chosen, 16, out=out.view(np.uint32), dtype=np.uint32)
+        else:
+            np.copyto(out, chosen)
+
+    def _result(self, bits: NDArray[Any], places: NDArray[np.int64] | None = None) -> NDArray[Any]:
         """Return a copy of stored values in the dtype of results."""
-        return result_of(self._stored, bits).astype(self.dtype, copy=False)
+        result = np.empty(self._row_shape(len(bits if places is None else places)), self.dtype)
+        self._write(bits, places, result)
+        return result
 
     def _checked_bits(self, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if values.dtype != DTYPES[self._stored] or values.shape != shape:
@@ -104,28 +104,6 @@ class FollowedTable:
             )
         return values
 
-    def _row_ids(self, ids: ArrayLike) -> NDArray[np.int64]:
-        """Return keys, or the row ids of a matrix, which must be rows of it."""
-        count = self.shape[0]
-        numbers = as_ids(ids, "keys" if self.is_hash else "row_ids", count)
-        if count is not None and len(outside := numbers[(numbers < 0) | (numbers >= count)]):
-            msg = (
-                f"table '{self.name}': expected row ids from 0 to {count - 1}, received "
-                f"{outside[0]}"
-            )
-            raise IndexError(msg)
-        return numbers
-
-    def _copy(self) -> Any:
-        raise NotImplementedError
-
-    def _follow(self, former: FollowedTable) -> None:
-        """Take the place of a table of the same name and another kind."""
-
-    def _take(self, files: Sequence[Part]) -> Any:
-        """Return a change that `_apply` makes; raise an error if the files do not fit the table."""
-        raise NotImplementedError
-
     def _is_full(self, files: Sequence[Part]) -> bool:
         """Return whether files have all values, not those that differ."""
         choices = [record["full"] for record, _ in files]
@@ -133,75 +111,45 @@ class FollowedTable:
             raise ValueError(f"expected all values in all files or in none, received {choices!r}")
         return bool(choices[0])
 
-    def __repr__(self) -> str:
-        return f"<FollowedTable '{self.name}': {self.shape} {self.dtype}>"
+    def _follow(self, former: FollowedTable) -> None:
+        """Take the place of a table of the same name and another kind."""
+
+    def _shown(self) -> NDArray[Any]:
+        """Return the values, without a copy where they are stored in the dtype of results."""
+        msg = f"table '{self.name}': expected a table all of whose rows exist: use View.cut"
+        raise ValueError(msg)
 
 
 class FollowedArray(FollowedTable):
-    """A table all of whose values exist.
+    """A table of a followed folder all of whose values exist."""
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> import multiverso as mv
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with mv.session(name="job"):
-    ...         table = mv.MatrixTable(4, 2, name="m")
-    ...         table.add([[1, 2]], row_ids=[3])
-    ...         version = mv.publish(to=folder)
-    ...     with mv.follow(folder) as view:
-    ...         view.tables["m"].get([3, 0])
-    array([[1., 2.],
-           [0., 0.]], dtype=float32)
+    #: None before the first publication.
+    _values: NDArray[Any] | None = None
+    #: Which rows, or elements of an array, have changed, or None for all.
+    _changed: NDArray[np.bool_] | None = None
 
-    """
-
-    def __init__(self, key: str, record: Mapping[str, Any], lock: RLock) -> None:
-        super().__init__(record, False, lock)
-        self._key = key
-        self._values: NDArray[Any] | None = None
-        #: Which rows, or elements of an array, have changed, or None for all.
-        self._changed: NDArray[np.bool_] | None = None
-
-    def get(self, ids: ArrayLike | None = None, out: Any = None) -> NDArray[Any]:
-        """Return the table or some of its rows.
-
-        Parameters
-        ----------
-        ids : array_like of int, optional
-            The row ids of a matrix.
-        out : ndarray, optional
-            An array of the right shape and dtype to write to.
-
-        Returns
-        -------
-        numpy.ndarray
-            `out` itself, or a new array.
-
-        Raises
-        ------
-        TypeError, ValueError, IndexError
-            If an argument is invalid.
-
-        """
-        if ids is not None and len(self.shape) == 1:
-            msg = f"table '{self.name}': expected no ids, because an array has no rows"
-            raise TypeError(msg)
-        numbers = slice(None) if ids is None else self._row_ids(ids)
+    def _read(
+        self, ids: NDArray[np.int64] | None, out: NDArray[Any], default: float | None
+    ) -> None:
         with self._lock:
             self._require_shown()
             assert self._values is not None
-            values = self._result(self._values[numbers])
-        return _into(out, values)
+            self._write(self._values, ids, out)
 
     def _copy(self) -> NDArray[Any]:
         return self.get()
 
+    def _shown(self) -> NDArray[Any]:
+        assert self._values is not None
+        shown = self._values.view() if self._values.dtype == self.dtype else self._copy()
+        shown.flags.writeable = False
+        return shown
+
     def _take(self, files: Sequence[Part]) -> Any:
+        """Return a change that `_apply` makes; raise an error if the files do not fit the table."""
         is_full = self._is_full(files)
         if not is_full and self._values is None:
             raise ValueError("expected all values before differences from them")
-        columns = (self._columns,) * (len(self.shape) - 1)
         places, values, end = [], [], 0
         for record, tensors in files:
             first, count = natural(record["first"]), natural(record["count"])
@@ -210,9 +158,9 @@ class FollowedArray(FollowedTable):
             end += count
             changed = tensors[f"values:{self._key}"]
             if is_full:
-                values.append(self._checked_bits(changed, (count, *columns)))
+                values.append(self._checked_bits(changed, self._row_shape(count)))
                 continue
-            width = self._columns
+            width = self._num_col
             numbers = element_numbers(
                 tensors[f"counts:{self._key}"], tensors[f"places:{self._key}"], count * width
             )
@@ -229,63 +177,40 @@ class FollowedArray(FollowedTable):
             if self._values is None or self._changed is None:
                 self._values, self._changed = values, None
                 return
-            bits = np.dtype(f"u{values.itemsize}")
-            step = max(_MOST_COMPARED // self._columns, 1)
+            step = max(_MOST_COMPARED // self._num_col, 1)
             for part in (slice(row, row + step) for row in range(0, len(values), step)):
-                differs = self._values[part].view(bits) != values[part].view(bits)
-                self._changed[part] |= differs.reshape(len(differs), -1).any(axis=1)
+                self._changed[part] |= unlike(self._values[part], values[part])
             self._values = values
             return
         assert self._values is not None
         self._values.reshape(-1)[places] = values
         if self._changed is not None:
-            self._changed[places // self._columns] = True
+            self._changed[places // self._num_col] = True
 
     def _begin(self) -> None:
         """Forget what has changed."""
-        self._changed = np.zeros(self.shape[0] or 0, bool)
+        self._changed = np.zeros(len(self.rows), bool)
 
-    def _changes(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def _changes(self) -> Changes:
         assert self._values is not None
-        if self._changed is None:
-            numbers = np.arange(self.shape[0] or 0)
-        else:
-            numbers = np.flatnonzero(self._changed)
-        return numbers, self._result(self._values[numbers])
-
-    def _removed(self) -> NDArray[np.int64]:
-        return np.empty(0, np.int64)
+        changed = np.ones(len(self.rows), bool) if self._changed is None else self._changed
+        numbers = np.flatnonzero(changed)
+        return numbers, self._result(self._values, numbers), _NONE
 
 
 class FollowedRows(FollowedTable):
-    """A table of which some rows exist.
+    """A table of a followed folder of which some rows exist."""
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> import multiverso as mv
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with mv.session(name="job"):
-    ...         table = mv.HashTable(2, capacity=100, name="users")
-    ...         table.add([[1, 2]], keys=[7_000_000_000])
-    ...         version = mv.publish(to=folder)
-    ...     with mv.follow(folder) as view:
-    ...         users = view.tables["users"]
-    ...         users.contains([7_000_000_000, 5]), users.get([7_000_000_000])
-    (array([ True, False]), array([[1., 2.]], dtype=float32))
-
-    """
+    has_rows = True
 
     def __init__(
         self, key: str, record: Mapping[str, Any], lock: RLock, default: float | None
     ) -> None:
-        super().__init__(record, True, lock)
-        self._key = key
-        self._default = default
+        super().__init__(key, record, lock, default)
         self._initial = record["initial"]
         if self._initial is not None and type(self._initial) not in (int, float):
             raise ValueError(f"expected a number as the initial value, received {self._initial!r}")
-        self._store = RowStore(np.empty((0, self._columns), DTYPES[self._stored]))
+        self._store = RowStore(_NONE, np.empty((0, self._num_col), DTYPES[self._stored]))
         self._changed = self._gone = _NONE
         self._former = _NONE  # keys of the table that this one has replaced
 
@@ -297,125 +222,67 @@ class FollowedRows(FollowedTable):
             self._former = np.union1d(former._former, former._store.keys)
             self._gone = former._gone
 
-    def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether each of the keys, or of the row ids, has a row."""
+    def _find(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         with self._lock:
             self._require_shown()
-            return self._store.find(self._row_ids(ids))[1]
+            return self._store.find(ids)[1]
 
-    def get(
-        self, ids: ArrayLike | None = None, out: Any = None, *, default: float | None = None
-    ) -> NDArray[Any]:
-        """Return the rows of keys, or of row ids.
-
-        Parameters
-        ----------
-        ids : array_like of int
-            The keys of a hash table, or the row ids of a table with an initializer.
-        out : ndarray, optional
-            An array of the right shape and dtype to write to.
-        default : float, optional
-            The value of the elements of rows that do not exist; by default that of `follow`, or
-            the initial value.
-
-        Returns
-        -------
-        numpy.ndarray
-            `out` itself, or a new array.
-
-        Raises
-        ------
-        IndexError
-            If an id is not a row of the table. If a row does not exist, and its initial values are
-            random, without `default`.
-        TypeError, ValueError
-            If an argument is invalid.
-
-        """
-        if ids is None:
-            msg = f"table '{self.name}': expected ids, because only some rows exist"
-            raise TypeError(msg)
-        numbers = self._row_ids(ids)
-        rows = np.empty((len(numbers), self._columns), self.dtype)
+    def _read(
+        self, ids: NDArray[np.int64] | None, out: NDArray[Any], default: float | None
+    ) -> None:
+        assert ids is not None
         with self._lock:
             self._require_shown()
-            places, exists = self._store.find(numbers)
-            rows[exists] = self._result(self._store.rows[places[exists]])
-        if not exists.all():
+            places, exists = self._store.find(ids)
+            if exists.all():
+                self._write(self._store.rows, places, out)
+                return
             values = (default, self._default, self._initial)
             value = next((each for each in values if each is not None), None)
             if value is None:
                 msg = (
-                    f"table '{self.name}': {len(numbers) - exists.sum()} of {len(numbers)} ids "
-                    f"have no row, the first is {numbers[exists.argmin()]}; their initial values "
-                    "are random, so pass default= to get or to multiverso.follow"
+                    f"table '{self.name}': {len(ids) - exists.sum()} of {len(ids)} ids have no "
+                    f"row, the first is {ids[exists.argmin()]}; their initial values are random, "
+                    "so pass default= to get or to multiverso.follow"
                 )
                 raise IndexError(msg)
-            rows[~exists] = value
-        return _into(out, rows)
+            out[exists] = self._result(self._store.rows, places[exists])
+        out[~exists] = value
 
     def _copy(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        return self._store.keys.copy(), self._result(self._store.rows[self._store.places])
+        return self._store.keys.copy(), self._result(self._store.rows, self._store.places)
 
     def _take(self, files: Sequence[Part]) -> Any:
+        """Return a change that `_apply` makes; raise an error if the files do not fit the table."""
         is_full = self._is_full(files)
         keys, rows, removed = [], [], []
         for _, tensors in files:
             numbers = ids_of(tensors[f"keys:{self._key}"], self.shape[0])
             keys.append(numbers)
-            shape = (len(numbers), self._columns)
+            shape = (len(numbers), self._num_col)
             rows.append(self._checked_bits(tensors[f"rows:{self._key}"], shape))
             if not is_full:
                 removed.append(ids_of(tensors[f"removed:{self._key}"], self.shape[0]))
         joined = np.concatenate(keys)
         if len(np.unique(joined)) != len(joined):
             raise ValueError("expected each key once")
-        gone = np.concatenate([np.empty(0, np.int64), *removed])
+        gone = np.concatenate([_NONE, *removed])
         return joined, rows[0] if len(rows) == 1 else np.concatenate(rows), gone, is_full
 
     def _apply(self, change: Any) -> None:
         keys, rows, removed, is_full = change
         changed = keys
         if is_full:
-            removed = np.setdiff1d(np.union1d(self._store.keys, self._former), keys)
+            removed = np.setdiff1d(np.union1d(self._store.keys, self._former), keys, True)
             self._former = _NONE
-            places, exists = self._store.find(keys)
-            bits = np.dtype(f"u{rows.itemsize}")
-            before = self._store.rows[places[exists]].view(bits)
-            exists[exists] = (before == rows[exists].view(bits)).all(axis=1)
-            changed = keys[~exists]
+            changed = keys[self._store.differ(keys, rows)]
         self._store.update(keys, rows, removed)
-        self._changed = np.setdiff1d(np.union1d(self._changed, changed), removed)
-        self._gone = np.setdiff1d(np.union1d(self._gone, removed), keys)
+        self._changed = np.setdiff1d(np.union1d(self._changed, changed), removed, True)
+        self._gone = np.setdiff1d(np.union1d(self._gone, removed), keys, True)
 
     def _begin(self) -> None:
         """Forget what has changed."""
         self._changed = self._gone = _NONE
 
-    def _changes(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        return self._changed, self.get(self._changed)
-
-    def _removed(self) -> NDArray[np.int64]:
-        return self._gone
-
-
-def _into(out: Any, values: NDArray[Any]) -> NDArray[Any]:
-    if out is None:
-        return values
-    buffer, target = arrays.as_output(out, values.dtype, values.shape)
-    np.copyto(buffer, values)
-    arrays.copy_out(buffer, target)
-    return target
-
-
-def table_of(
-    key: str,
-    record: Mapping[str, Any],
-    tensors: Iterable[str],
-    lock: RLock,
-    default: float | None,
-) -> Any:
-    """Return an empty table for a record of a publication."""
-    if f"keys:{key}" in tensors:
-        return FollowedRows(key, record, lock, default)
-    return FollowedArray(key, record, lock)
+    def _changes(self) -> Changes:
+        return self._changed, self.get(self._changed), self._gone

@@ -93,10 +93,7 @@ class Writer:
         tensors: dict[str, Tensor],
         keep: int,
     ) -> None:
-        """Write the publication that was counted last, and remove the files that are not needed.
-
-        The last `keep` publications stay.
-        """
+        """Write the publication counted last, and remove all files but those of the last `keep`."""
         number = self._number
         node, nodes = self._place.node, self._place.nodes
         metadata = {
@@ -132,10 +129,7 @@ class Writer:
             lock.close()
 
     def _has_lock(self) -> bool:
-        """Return whether this job's lock, if it needs one, keeps others out; warn if it does not.
-
-        Programs that clean folders such as /tmp remove files that have not changed for long.
-        """
+        """Return whether this job's lock keeps others out; cleaners of /tmp may remove it."""
         has_lock = self._lock is None or self._folder.has_lock(self._lock)
         if not has_lock:
             msg = (

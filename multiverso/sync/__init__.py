@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from multiverso.sync._array_tensors import tensors_of
+from multiverso.sync._options import SyncOptions
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.sync._weighted_merge import Weight
 from multiverso.tables import ArrayTable
@@ -136,20 +137,18 @@ class ParamSync:
         weight: Weight | None = None,
         **options: float | None,
     ) -> None:
-        self._sync = TensorSync(
-            lambda: tensors_of(arrays, average=average),
-            name,
+        given = SyncOptions(
             overlap,
             average,
             updater,
-            fragments=fragments,
-            sync_every=sync_every,
-            fragment_sync_delay=fragment_sync_delay,
-            fragment_update_alpha=fragment_update_alpha,
-            wire=wire,
-            weight=weight,
-            **options,
+            fragments,
+            sync_every,
+            fragment_sync_delay,
+            fragment_update_alpha,
+            wire,
+            weight,
         )
+        self._sync = TensorSync(lambda: tensors_of(arrays, average=average), name, given, options)
 
     @property
     def name(self) -> str:

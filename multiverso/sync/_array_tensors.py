@@ -15,10 +15,7 @@ from multiverso.sync._tensor import Tensor, TensorGroup
 
 
 class PlainArray:
-    """A C-contiguous array of a table's dtype, on which the native pass works directly.
-
-    If there is a group, it copies the parameter to and from `array`, or names other addresses.
-    """
+    """A C-contiguous array of a table's dtype, whose memory or copy the native pass changes."""
 
     def __init__(self, array: NDArray[Any], group: TensorGroup | None = None) -> None:
         self.group = group
@@ -65,11 +62,7 @@ class CopiedArray(MovableTensor):
 
 
 def tensor_of(array: NDArray[Any], what: str, average: bool = False) -> Tensor:
-    """Return the tensor over the memory of `array`; `what` names it in messages.
-
-    Raises TypeError if no table can keep the dtype, and ValueError if the array is read-only, or
-    two of its elements share memory.
-    """
+    """Return the tensor over the memory of `array`; `what` names it in messages."""
     native = array.dtype.newbyteorder("=")
     require_table_dtype(native.name, what)
     require_writable(array, what)
@@ -102,10 +95,7 @@ def tensors_of(
 def require_apart(
     arrays: list[NDArray[Any]], what: str, names: Sequence[str] | None = None
 ) -> None:
-    """Raise ValueError if two arrays share memory, whose delta a sync would add twice.
-
-    The message has the `names`, or by default the indices, of both.
-    """
+    """Raise ValueError if two arrays share memory, whose delta a sync would add twice."""
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
     # The highest end of the arrays before, and the index of the array with that end.
     highest_end, holder = 0, -1

@@ -23,10 +23,7 @@ _ALIGNMENT: Final = 64
 
 
 class HostCopy:
-    """One block of memory for arrays of given shapes.
-
-    If it is dense, the arrays have no gaps between them; otherwise each is aligned to 64 bytes.
-    """
+    """One block of memory for arrays of given shapes, without gaps or each aligned to 64 bytes."""
 
     def __init__(
         self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any], is_dense: bool
@@ -63,20 +60,14 @@ class Store(Protocol):
         """Copy `host_copy` to the parameters, cast to their dtype. The caller may then reuse it."""
 
     def expose(self) -> list[int] | None:
-        """Return addresses where the native pass may work on the values, or None to copy them.
-
-        The group calls this only for parameters of the table's dtype whose whole delta is added.
-        """
+        """Return addresses where the native pass adds whole deltas, or None to copy the values."""
 
     def accept(self) -> None:
         """Set the parameters to the result of the pass at the addresses from `expose`."""
 
 
 class HostCopyGroup:
-    """Parameters of one store whose deltas are added to a table with the same share.
-
-    `dtype` is that of the parameters, a key of `TABLE_DTYPES`; `share` is as for `TableCopy`.
-    """
+    """Parameters of one store whose deltas are added to a table with the same share."""
 
     def __init__(
         self,
@@ -146,11 +137,7 @@ def host_copy_tensors(
     shares: Sequence[Share],
     store_of: Callable[[list[int]], Store],
 ) -> list[Tensor]:
-    """Return tensors for parameters of these shapes, dtypes and shares, in the same order.
-
-    Parameters of one dtype and share form a group. `store_of` makes the store of the parameters
-    with the indices that it receives.
-    """
+    """Return tensors for parameters; `store_of` makes the store of those with given indices."""
     groups: dict[tuple[str, Share], list[int]] = {}
     for index, key in enumerate(zip(dtypes, shares, strict=True)):
         groups.setdefault(key, []).append(index)

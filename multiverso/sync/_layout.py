@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,7 @@ _SHAPE_BYTES: Final = 36
 
 
 def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    """Return the tensors in `count` consecutive fragments of about equally many elements.
-
-    Raises ValueError if there are fewer tensors with elements than fragments.
-    """
+    """Return the tensors in `count` consecutive fragments of about equally many elements."""
     if count > (filled := sum(tensor.size > 0 for tensor in tensors)):
         msg = f"fragments: expected at most {filled}, one for each parameter, received {count}"
         raise ValueError(msg)
@@ -40,17 +37,27 @@ def fragments_of(tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
     return fragments
 
 
-def tables_of(
-    name: str, tensors: Sequence[Tensor], fragments: int
-) -> list[list[tuple[str, list[Tensor]]]]:
-    """Return for each fragment the names of its tables, and the tensors that each table holds."""
-    if fragments == 1:
-        full_name = with_layout(shortened(name), tensors)
-        return [[(full_name, part) for part in by_dtype(tensors)]]
-    return [
-        [(with_layout(shortened(name, f" {index}"), fragment), part) for part in by_dtype(fragment)]
-        for index, fragment in enumerate(fragments_of(tensors, fragments))
-    ]
+class TablePart(NamedTuple):
+    """The tensors of one dtype that have a table together, and the name of the table."""
+
+    name: str
+    tensors: list[Tensor]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tensors."""
+        return self.tensors[0].dtype
+
+
+def tables_of(name: str, tensors: Sequence[Tensor], fragments: int) -> list[list[TablePart]]:
+    """Return the parts of each fragment that have tables of their own."""
+    divided = [tensors] if fragments == 1 else fragments_of(tensors, fragments)
+    found = []
+    for index, fragment in enumerate(divided):
+        suffix = "" if fragments == 1 else f" {index}"
+        full_name = with_layout(shortened(name, suffix), fragment)
+        found.append([TablePart(full_name, part) for part in by_dtype(fragment)])
+    return found
 
 
 def by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
@@ -67,11 +74,7 @@ def groups_of(tensors: Sequence[Tensor]) -> list[TensorGroup]:
 
 
 def shortened(name: str, suffix: str = "") -> str:
-    """Return a name with a suffix, in at most 24 bytes.
-
-    The names of models and layers may be longer, and those of two layers may differ only at their
-    end. So what a longer name loses is replaced with its checksum.
-    """
+    """Return a name with a suffix in at most 24 bytes, where a checksum replaces what is lost."""
     encoded = name.encode()
     room = _NAME_BYTES - len(suffix)
     if len(encoded) <= room:
@@ -81,11 +84,7 @@ def shortened(name: str, suffix: str = "") -> str:
 
 
 def with_layout(name: str, tensors: Sequence[Tensor]) -> str:
-    """Return a name for the tables that differs between ranks whose tensors differ.
-
-    `name` has at most 24 bytes. The size of a table alone distinguishes neither 2 + 3 parameters
-    from 3 + 2, nor a matrix from its transpose.
-    """
+    """Return a name for tables that differs if shapes do: sizes alone tell 2 + 3 not from 3 + 2."""
     if len(tensors) == 1:
         shape = f"shape {tensors[0].shape}"
         if len(shape) <= _SHAPE_BYTES:

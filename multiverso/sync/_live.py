@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from multiverso._native.arguments import text
+from multiverso.readers import View
 from multiverso.sync._layout import groups_of, tables_of
 from multiverso.sync._tensor import Tensor
-
-if TYPE_CHECKING:
-    from multiverso.publishing import FollowedView
-    from multiverso.tables import View
 
 #: What `tables_of` calls the tables of a model.
 _OF_MODEL: Final = re.compile(
@@ -24,7 +21,7 @@ _Fit: TypeAlias = list[tuple[str, Any, list[Tensor]]]
 
 
 def load_live(
-    class_name: str, name: str | None, tensors: Sequence[Tensor], view: View | FollowedView
+    class_name: str, name: str | None, tensors: Sequence[Tensor], view: View
 ) -> int | None:
     """Set tensors to the values that a session has for tensors of the same layout.
 

@@ -17,10 +17,7 @@ from multiverso.sync._tensor import Tensor, TensorGroup
 
 
 class MovableTensor:
-    """Base of tensors whose memory may move; a subclass accesses the parameters of a framework.
-
-    `dtype` is that of the parameters, a key of `TABLE_DTYPES`; `share` is as for `TableCopy`.
-    """
+    """Base of tensors whose memory may move; a subclass accesses the parameters of a framework."""
 
     is_fixed = False
 
@@ -38,10 +35,7 @@ class MovableTensor:
         self._in_place = False
 
     def locate(self) -> int | None:
-        """Return the address at which the native pass may change the parameters, or None.
-
-        Raises ValueError if their shape or dtype has changed.
-        """
+        """Return the address at which the native pass may change the parameters, or None."""
         raise NotImplementedError
 
     def read(self) -> NDArray[Any]:
@@ -114,10 +108,7 @@ class MovableTensor:
 
 
 class MovableGroup:
-    """Base of groups whose tensors the native pass changes in place, if it can do so for all.
-
-    Otherwise each tensor is accessed alone. The tensors have one dtype, and need no table copy.
-    """
+    """Base of groups of one dtype; the native pass changes all tensors in place, or none."""
 
     def __init__(self, tensors: list[Any]) -> None:
         self.tensors: Sequence[Any] = tensors

@@ -46,10 +46,7 @@ class _Exchange:
 
 
 class OverlappedTableSync(TableSync):
-    """A `TableSync` whose exchanges run in the background, on a copy of the tensors.
-
-    `alpha` is the share of the description of this module, or None; integers have the share 0.
-    """
+    """A `TableSync` with exchanges in the background, on a copy; `alpha` is None or a share."""
 
     def __init__(self, tensors: list[Tensor], table: ArrayTable, alpha: float | None) -> None:
         is_integer = table.value_dtype.kind != "f"
@@ -99,10 +96,7 @@ class OverlappedTableSync(TableSync):
         exchange.is_made = True
 
     def merge(self) -> None:
-        """Set the tensors to the result of the last exchange, T + (M - S), unless they have it.
-
-        With a share, set them to T + alpha (M - T).
-        """
+        """Set the tensors to T + (M - S), or T + alpha (M - T), after a new exchange."""
         exchange = self._exchange
         if exchange is None:
             return

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from multiverso._native.arguments import integer
+from multiverso.sync._options import divided
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTable
@@ -29,21 +30,18 @@ def checked_freq(freq: object) -> int:
 class ParamManager:
     """Synchronizes a model that each worker trains, through tables.
 
-    `make_tensors` returns the tensors; if it raises, other ranks get a `MismatchError`. `name` is
-    that of the model in messages. The other arguments are as for `multiverso.sync.ParamSync`; the
-    options are `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire`
-    and `weight`.
+    `make_tensors` returns the tensors; if it raises, other ranks get a `MismatchError`.
     """
 
     def __init__(
         self,
         make_tensors: Callable[[], Sequence[Tensor]],
         name: str | None,
-        overlap: bool,
+        *,
         average: bool,
         **options: Any,
     ) -> None:
-        self._sync = TensorSync(make_tensors, name, overlap, average, **options)
+        self._sync = TensorSync(make_tensors, name, *divided({"average": average, **options}))
         self.average = average
         if not average and self._sync.num_workers > 1 and (kinds := self._projections()):
             msg = (
@@ -70,10 +68,8 @@ class ParamManager:
 
         Raises
         ------
-        ValueError
-            If the shape or dtype of a parameter has changed.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
+        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
+            If a parameter has another shape or dtype, and as for `multiverso.sync.ParamSync.sync`.
 
         """
         self._sync.sync()
@@ -94,10 +90,8 @@ class ParamManager:
 
         Raises
         ------
-        TypeError, ValueError
-            If `steps` is not an integer of 0 or more.
-        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync`.
+        TypeError, ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
+            If `steps` is not an integer of 0 or more, and as for `sync`.
 
         """
         self._sync.step(integer(steps, "steps", 0))

@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from multiverso._native import capi, supported
 from multiverso._native.arguments import finite
+from multiverso._native.ids import ids_of_any_shape
 from multiverso.api import current_session
-from multiverso.publishing import FollowedTable
-from multiverso.tables import Future, HashTable, LiveTable, MatrixTable
-from multiverso.tables._ids import ids_of_any_shape
+from multiverso.readers import ViewTable
+from multiverso.tables import Future, HashTable, MatrixTable
 
-#: A table of a view, whose rows can only be read.
-ViewTable = LiveTable | FollowedTable
 #: A table whose rows are named by ids: row numbers or keys.
 RowTable = MatrixTable | HashTable | ViewTable
 
@@ -36,15 +34,7 @@ _NEVER_SENT: Final = (
 
 
 class RowReader:
-    """The rows of a table, as they are read outside training.
-
-    A read is part of no round, and gives no row to a key.
-
-    Parameters
-    ----------
-    table : MatrixTable, HashTable, LiveTable or FollowedTable
-        A table whose rows have ids.
-    """
+    """The rows of a table, read outside training: in no round, and without new keys."""
 
     def __init__(self, table: Any) -> None:
         is_array = isinstance(table, ViewTable) and len(table.shape) == 1
@@ -81,11 +71,7 @@ def _insertion(table: RowTable, insert: bool) -> dict[str, bool]:
 
 
 class _Parts:
-    """Ids of rows and their gradients, of one or more batches.
-
-    A row may occur many times. The rows are merged now and then, so that the memory is limited by
-    the number of different rows, however many batches come before the gradients are sent.
-    """
+    """Ids of rows and their gradients, merged now and then to limit the memory."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
@@ -178,10 +164,9 @@ class RowGradients(RowReader):
         self._is_second = False
 
     def rows_of(self, ids: NDArray[Any], insert: bool) -> NDArray[Any]:
-        """Return the rows of ids of any shape, in an array of shape (*ids.shape, num_col).
+        """Return the rows of ids, of shape (*ids.shape, num_col).
 
-        With `insert` they are for training: the get is a part of the round, and keys of a hash
-        table get a row.
+        With `insert` they are for training: the get is a part of the round, and new keys get a row.
         """
         if insert:
             self.note_look_up()

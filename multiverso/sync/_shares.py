@@ -16,10 +16,8 @@ _CHOICES: Final = ("average", "master", False)
 class Shares:
     """The share of the delta of this worker's statistics that is added to the table.
 
-    `choice`, the argument that messages call `argument`, is "average", "master" or False, with
-    which statistics are not synchronized. `average` says whether the table divides what is added by
-    the number of workers. The shares of floats are then as many times larger, so that statistics do
-    not depend on it.
+    `choice`, which messages call `argument`, is "average", "master" or False, for none. If the
+    table divides by the number of workers, the shares of floats are as many times larger.
     """
 
     def __init__(self, choice: object, argument: str, average: bool) -> None:
@@ -53,11 +51,7 @@ class Shares:
 
 
 def share_of_parameter(dtype: str, average: bool) -> Share:
-    """Return the share of the delta of this worker's parameters of this dtype.
-
-    With `average`, the table divides the deltas of floats. Integers have no mean, so the table gets
-    those of the master.
-    """
+    """Return the share of a parameter's delta: integers, without a mean, are the master's."""
     if not average or dtype not in TABLE_DTYPES or TABLE_DTYPES[dtype].kind == "f":
         return 1
     return _now_or_at_each_sync(_session.find(), master_share)

@@ -25,10 +25,7 @@ Share: TypeAlias = float | Callable[[], float]
 def change_of(
     current: NDArray[Any], before: NDArray[Any], out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return ``current - before``, and 0 where both are the same infinity or NaN.
-
-    The result is written to `out`, which is neither of them, if it is given.
-    """
+    """Return ``current - before``, and 0 where both are the same infinity or NaN."""
     with np.errstate(invalid="ignore", over="ignore"):
         change = np.asarray(np.subtract(current, before, out=out))
         if change.dtype.kind == "f" and not np.isfinite(change.sum()):
@@ -61,9 +58,8 @@ def add_change(
 class TableCopy:
     """The table's values of some parameters, and the parameters as the last sync wrote them.
 
-    `values` is memory for the table's values, of the table's dtype. `share`, 0 or more or a
-    function that returns it, is the share of this worker's delta that is added to the table; for
-    integers it is 0 or 1. With the number 0, `add_delta` and `record` do nothing.
+    `share`, 0 or more or a function that returns it, is the part of this worker's delta that is
+    added; for integers it is 0 or 1. With the number 0, `add_delta` and `record` do nothing.
     """
 
     def __init__(self, values: NDArray[Any], share: Share = 1.0) -> None:

@@ -18,10 +18,7 @@ from multiverso.tables import ArrayTable
 
 
 class TableSync:
-    """Keeps the tensors of one dtype in sync with a table that has as many elements as all of them.
-
-    The constructor is collective over the workers, and sets the tensors to the table's values.
-    """
+    """Keeps tensors of one dtype in sync with a table, whose values they first get. Collective."""
 
     def __init__(self, tensors: list[Tensor], table: ArrayTable) -> None:
         # The get is collective, so that no worker starts from values with another's updates.

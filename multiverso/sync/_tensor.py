@@ -37,8 +37,7 @@ class Tensor(Protocol):
 class Tensors(list[Any]):
     """The tensors of a model, each a `Tensor`; a subclass follows a model that replaces its parts.
 
-    `parts` returns all parts of the model, which are compared by identity. It is cheap, because it
-    is called before each sync.
+    `parts`, compared by identity, is cheap, because it is called before each sync.
     """
 
     def __init__(self, tensors: Iterable[Any], parts: Callable[[], list[Any]] = list) -> None:
@@ -63,10 +62,7 @@ class Tensors(list[Any]):
 
 
 def require_same(now: dict[Any, str], then: dict[Any, str], model: str) -> None:
-    """Raise ValueError unless a model has the parameters of the same keys as before.
-
-    The values of the dictionaries are the names in the message.
-    """
+    """Raise ValueError unless a model has the parameters, by key, that it had; values are names."""
     changes = [f"{name} is new" for key, name in now.items() if key not in then]
     changes += [f"{name} is missing" for key, name in then.items() if key not in now]
     if changes:

@@ -6,32 +6,23 @@ A `Tensor` is an array of parameters in the form in which NumPy or a framework k
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multiverso import _session
 from multiverso._native import arrays, supported
-from multiverso._native.arguments import between, choice, flag, integer
 from multiverso._session import leaving
 from multiverso.errors import StateError
-from multiverso.sync._layout import groups_of, tables_of
+from multiverso.sync._layout import TablePart, groups_of, tables_of
+from multiverso.sync._options import SyncOptions
 from multiverso.sync._overlap import OverlappedTableSync
 from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Tensor, TensorGroup, Tensors
-from multiverso.sync._weighted_merge import Weight, WeightedMerge
+from multiverso.sync._weighted_merge import WeightedMerge
 from multiverso.tables import ArrayTable
 from multiverso.tables._array_table import ExchangeTable
-from multiverso.tables._options import UpdaterName, Wire
-from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_options
-
-#: The arguments of `ParamSync` and the adapters, of which an unknown option may be a misspelling.
-_ARGUMENTS: Final = (
-    *("name", "freq", "overlap", "average", "updater"),
-    *("fragments", "sync_every", "wire", "weight"),
-    *("fragment_sync_delay", "fragment_update_alpha"),
-)
-
 
 _Sync = TypeVar("_Sync", bound=TableSync)
 
@@ -43,114 +34,87 @@ class TensorSync:
     tensors of all workers start with the master's values.
 
     `make_tensors` returns the tensors, perhaps as `Tensors`; if it raises, other ranks get a
-    `MismatchError`. `name` is that in messages, "parameters" by default. With `overlap`, the
-    exchanges are made in the background, see `_overlap`. With `average`, each delta is divided by
-    the number of workers; integers are not, and their tensors have the master's share. The updater
-    and its options are as for `ArrayTable`, the other arguments as for `multiverso.sync.ParamSync`.
+    `MismatchError`. `name` is that in messages, "parameters" by default. Integers are not averaged:
+    their tensors have the master's share.
     """
 
     def __init__(
         self,
         make_tensors: Callable[[], Sequence[Tensor]],
         name: str | None,
-        overlap: bool = False,
-        average: bool = False,
-        updater: UpdaterName = "add",
-        *,
-        fragments: int = 1,
-        sync_every: int = 1,
-        fragment_sync_delay: int = 0,
-        fragment_update_alpha: float = 0.0,
-        wire: Wire | None = None,
-        weight: Weight | None = None,
-        **options: float | None,
+        given: SyncOptions,
+        of_updater: dict[str, Any],
     ) -> None:
-        session = _session.current()
+        self._session = _session.current()
         with failing_on_all_ranks():
-            name = _checked_name(name)
-            integer(fragments, "fragments", 1)
-            self._sync_every = integer(sync_every, "sync_every", 1)
-            flag(overlap, "overlap")
-            self._delay = integer(fragment_sync_delay, "fragment_sync_delay", 0)
-            alpha = between(fragment_update_alpha, "fragment_update_alpha", 0, 1)
-            self._merges = self._delay > 0 or alpha != 0
-            if self._merges:
-                _require_distance(self._delay, sync_every // fragments)
-            choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
-            optional = {
-                "average": flag(average, "average"),
-                "fragment_sync_delay": self._merges,
-                "overlap": overlap,
-                "weight": weight is not None,
-                "easgd": updater == "easgd",
-                "row-wise updater": updater in ("rowwise_adagrad", "rowwise_adam"),
-            }
-            used = {name for name, is_used in optional.items() if is_used}
-            used |= {"ParamSync", "add" if updater == "add" else "updater"}
-            supported.check(*used)
-            require_options(updater, options, _ARGUMENTS)
-            tensors = make_tensors()
-            self._tensors = tensors if isinstance(tensors, Tensors) else Tensors(tensors)
-            self._groups: list[TensorGroup] = groups_of(tensors)
-            for group in self._groups:
-                group.load()
-            if not any(tensor.size for tensor in tensors):
-                given = "tensors without elements" if tensors else "none"
-                msg = f"{name}: expected parameters, received {given}"
-                raise ValueError(msg)
-            by_fragment = tables_of(name, tensors, fragments)
-            parts = [part for fragment in by_fragment for _, part in fragment]
-            names = [table_name for fragment in by_fragment for table_name, _ in fragment]
-            if {part[0].dtype.kind for part in parts} != {"f"}:
-                supported.check("integers", *(used & {"weight"}))
-            initial = [joined(part) if session.may_be_master else None for part in parts]
-        self.name = name
-        self._session = session
-        # The delta is sent as the gradient last - current, so sgd with this rate adds the mean. In
-        # an elastic session, each sync divides by the current number of workers instead.
-        self._divides = average and session.options.elastic
-        rate = 1.0 if self._divides else 1 / session.num_workers
-        is_averaged = [average and part[0].dtype.kind == "f" for part in parts]
+            self.name = name = _checked_name(name)
+            self._given = given = given.checked(of_updater)
+            by_fragment = self._divide(make_tensors())
+            parts = [part for fragment in by_fragment for part in fragment]
+            is_master = self._session.may_be_master
+            initial = [joined(part.tensors) if is_master else None for part in parts]
+        self._divides = given.average and self._session.options.elastic
         self.tables: tuple[ArrayTable, ...] = tuple(
-            ExchangeTable(
-                sum(tensor.size for tensor in part),
-                init,
-                dtype=part[0].dtype,
-                updater="sgd" if averages else updater,
-                name=table_name,
-                wire=wire if part[0].dtype == np.float32 else None,
-                **({"learning_rate": rate} if averages else options),
-            )
-            for part, table_name, init, averages in zip(
-                parts, names, initial, is_averaged, strict=True
-            )
+            self._table_of(part, values, of_updater)
+            for part, values in zip(parts, initial, strict=True)
         )
         del initial
-        for table, averages in zip(self.tables, is_averaged, strict=True):
-            if averages:  # A checkpoint has the rate of the job that wrote it.
-                session.fixed_options[table] = {"learning_rate": rate}
-        self._merge = None if weight is None else WeightedMerge(weight, name)
-        self._overlaps = overlap or self._merges
+        self._merge = None if given.weight is None else WeightedMerge(given.weight, name)
         self._fragments: list[list[TableSync]] | None = None
-        if session.worker_id >= 0:
-            tables = iter(self.tables)
+        if self._session.worker_id >= 0:
+            rest = iter(self.tables)
             self._fragments = [
-                [self._table_sync(part, next(tables), alpha) for _, part in fragment]
+                [self._table_sync(part.tensors, next(rest)) for part in fragment]
                 for fragment in by_fragment
             ]
-            for group in self._groups:
-                group.scatter()
+            self._scatter()
         self._steps = 0  # Since all fragments were synchronized.
         self.asks_to_leave = True  # Whether `step` does so.
         self.has_tensors = True  # Whether they are the program's own, and not copies.
         self._successor: str | None = None
         self._replace_earlier()
-        session.departure.add_last_call(self._complete)
+        self._session.departure.add_last_call(self._complete)
 
-    def _table_sync(self, tensors: list[Tensor], table: ArrayTable, alpha: float) -> TableSync:
-        if not self._overlaps:
+    def _divide(self, tensors: Sequence[Tensor]) -> list[list[TablePart]]:
+        """Load the tensors; return the parts of each fragment that have tables of their own."""
+        self._tensors = tensors if isinstance(tensors, Tensors) else Tensors(tensors)
+        self._groups: list[TensorGroup] = groups_of(tensors)
+        for group in self._groups:
+            group.load()
+        if not any(tensor.size for tensor in tensors):
+            given = "tensors without elements" if tensors else "none"
+            msg = f"{self.name}: expected parameters, received {given}"
+            raise ValueError(msg)
+        by_fragment = tables_of(self.name, tensors, self._given.fragments)
+        if {part.dtype.kind for fragment in by_fragment for part in fragment} != {"f"}:
+            supported.check("integers", *(self._given.features() & {"weight"}))
+        return by_fragment
+
+    def _table_of(
+        self, part: TablePart, values: NDArray[Any] | None, of_updater: dict[str, Any]
+    ) -> ArrayTable:
+        averages = self._given.average and part.dtype.kind == "f"
+        # The delta is sent as the gradient last - current, so sgd with this rate adds the mean. In
+        # an elastic session, each sync divides by the current number of workers instead.
+        rate = 1.0 if self._divides else 1 / self._session.num_workers
+        table = ExchangeTable(
+            sum(tensor.size for tensor in part.tensors),
+            values,
+            dtype=part.dtype,
+            updater="sgd" if averages else self._given.updater,
+            name=part.name,
+            wire=self._given.wire if part.dtype == np.float32 else None,
+            **({"learning_rate": rate} if averages else of_updater),
+        )
+        if averages:  # A checkpoint has the rate of the job that wrote it.
+            self._session.fixed_options[table] = {"learning_rate": rate}
+        return table
+
+    def _table_sync(self, tensors: list[Tensor], table: ArrayTable) -> TableSync:
+        if not self._given.overlaps:
             return TableSync(tensors, table)
-        return OverlappedTableSync(tensors, table, alpha if self._merges else None)
+        alpha = self._given.fragment_update_alpha if self._given.merges else None
+        return OverlappedTableSync(tensors, table, alpha)
 
     def _replace_earlier(self) -> None:
         """Let earlier syncs of the same parameters raise an error: both would add the deltas."""
@@ -180,12 +144,13 @@ class TensorSync:
         fragments = self._require_fragments()
         first = self._steps
         self._steps += steps
-        if not self._merges:
+        if not self._given.merges:
             if due := self._due(first, self._steps):
                 self._sync([sync for index in due for sync in fragments[index]])
         else:
             for step in range(first, self._steps):
-                if due := self._due(step + self._delay, step + 1 + self._delay):
+                begun = step + self._given.fragment_sync_delay
+                if due := self._due(begun, begun + 1):
                     self._begin([sync for index in due for sync in fragments[index]])
                 if self._due(step, step + 1):
                     self.wait()
@@ -204,8 +169,8 @@ class TensorSync:
 
     def _due(self, first: int, end: int) -> list[int]:
         """Return the fragments that are due after step `first` and up to step `end`."""
-        count = len(self._require_fragments())
-        turns = range(first * count // self._sync_every, end * count // self._sync_every)
+        count, every = len(self._require_fragments()), self._given.sync_every
+        turns = range(first * count // every, end * count // every)
         return sorted({turn % count for turn in turns})
 
     def restart_steps(self) -> None:
@@ -219,9 +184,9 @@ class TensorSync:
         self._sync([sync for fragment in fragments for sync in fragment])
 
     def _sync(self, syncs: list[TableSync]) -> None:
-        if self._overlaps:
+        if self._given.overlaps:
             self._begin(syncs)
-            if self._merges:
+            if self._given.merges:
                 self.wait()
             return
         self._prepare()
@@ -267,7 +232,8 @@ class TensorSync:
             msg = f"{self.name}: the session in which it was made has been shut down"
             raise StateError(msg)
         self._await_exchange()
-        if others := [sync for sync in self._exchanging() if self._merges or sync not in syncs]:
+        merges = self._given.merges
+        if others := [sync for sync in self._exchanging() if merges or sync not in syncs]:
             self._pass(others, OverlappedTableSync.merge)
         self._scale(syncs)
         self._pass(syncs, OverlappedTableSync.merge_and_take)
@@ -279,7 +245,7 @@ class TensorSync:
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the tensors."""
         self._require_fragments()
-        if self._overlaps:
+        if self._given.overlaps:
             self._follow()
             self._await_exchange()
             self._pass(self._exchanging(), OverlappedTableSync.merge)
@@ -352,13 +318,3 @@ def _checked_name(name: object) -> str:
         msg = f"name: expected a str, received {name!r}"
         raise TypeError(msg)
     return name
-
-
-def _require_distance(delay: int, distance: int) -> None:
-    """Raise ValueError unless results of exchanges can be merged after `delay` steps."""
-    if delay >= max(distance, 1):
-        msg = (
-            f"fragment_sync_delay: expected less than {distance}, the steps from one fragment to "
-            f"the next (sync_every, or freq, divided by fragments), received {delay}"
-        )
-        raise ValueError(msg)

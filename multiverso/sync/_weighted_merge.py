@@ -12,11 +12,7 @@ Weight: TypeAlias = float | Callable[[], float]
 
 
 class WeightedMerge:
-    """Relates a worker's weights to those of all workers. The constructor is collective.
-
-    `weight` is the weight of each sync of this worker, or a function that returns it; `name` is
-    that in messages.
-    """
+    """Relates a worker's weights to those of all workers. The constructor is collective."""
 
     def __init__(self, weight: Weight, name: str) -> None:
         self._weight = weight
@@ -24,10 +20,7 @@ class WeightedMerge:
         self._table = ArrayTable(2, dtype="float64", name=f"{shortened(name)}, weights")
 
     def next_scale(self) -> float:
-        """Return this sync's weight divided by the mean of all weights so far.
-
-        Raises ValueError if the weight is not a positive number.
-        """
+        """Return this sync's weight divided by the mean of all weights so far."""
         weight = self._weight() if callable(self._weight) else self._weight
         if (number := finite(weight, "weight", "a positive number")) <= 0:
             msg = f"{self._name}: weight: expected a positive number, received {weight!r}"

@@ -1,18 +1,17 @@
 """Tables: parameters that every worker can add to and get from.
 
 `ArrayTable`, `MatrixTable` and `HashTable` are the tables of a session. A `View` shows the tables
-of a running session to another process.
+of a job to another process.
 """
 
+from multiverso._native.ids import hash_keys
+from multiverso.readers import Cut, View, ViewTable, attach
 from multiverso.tables._array_table import ArrayTable
 from multiverso.tables._background import Future
 from multiverso.tables._hash_table import HashTable
-from multiverso.tables._ids import hash_keys
-from multiverso.tables._live_table import LiveTable
 from multiverso.tables._matrix_table import MatrixTable
 from multiverso.tables._options import TableOptions, UpdaterName, UpdaterOptions
 from multiverso.tables._table import Table
-from multiverso.tables._view import Cut, View, attach
 
 __all__ = [
     "ArrayTable",
@@ -21,7 +20,6 @@ __all__ = [
     "Future",
     "HashTable",
     "HashTableHandler",
-    "LiveTable",
     "MatrixTable",
     "MatrixTableHandler",
     "Table",
@@ -29,6 +27,7 @@ __all__ = [
     "UpdaterName",
     "UpdaterOptions",
     "View",
+    "ViewTable",
     "attach",
     "hash_keys",
 ]
@@ -37,3 +36,5 @@ __all__ = [
 ArrayTableHandler = ArrayTable
 MatrixTableHandler = MatrixTable
 HashTableHandler = HashTable
+# The former name of the tables of a view.
+LiveTable = ViewTable

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
 from multiverso._native import capi
-from multiverso._native.places import StrPath
 from multiverso.initializers import Initializer
 from multiverso.tables._background import Future
 from multiverso.tables._dense_table import DenseTable, checked_sync
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import array_shape
-from multiverso.tables._table import TableArguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
-    from multiverso.tables._types import Index, Out, Values
+    from multiverso.tables._options import TableOptions
+    from multiverso.tables._types import Index, Out
 
 
 @document_options
@@ -47,10 +45,8 @@ class ArrayTable(DenseTable):
     MemoryError
         On all ranks, if there is not enough memory. The session stays usable. A table with an
         initializer may be larger than the memory.
-    StateError
-        If no session is open.
-    OperationTimeout, PeerLostError, AbortedError
-        If a rank does not create the table. The message names the rank.
+    StateError, OperationTimeout, PeerLostError, AbortedError
+        If no session is open, or a rank does not create the table. The message names the rank.
 
     Examples
     --------
@@ -76,29 +72,11 @@ class ArrayTable(DenseTable):
         self,
         size: int,
         init_value: ArrayLike | Initializer | None = None,
-        *,
-        dtype: DTypeLike = "float32",
-        updater: UpdaterName = "add",
-        name: str | None = None,
-        max_bytes: int | None = None,
-        backing: StrPath | None = None,
-        numa: Numa | None = None,
-        wire: Wire | None = None,
-        **options: Unpack[UpdaterOptions],
+        **options: Unpack[TableOptions],
     ) -> None:
-        super().__init__(
-            lambda: array_shape(size),
-            init_value,
-            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
-        )
+        super().__init__(lambda: array_shape(size), init_value, options)
 
-    @overload
-    def get(self, sync: bool = False, out: None = None, index: Index | None = None) -> Values: ...
-    @overload
-    def get(self, sync: bool = False, *, out: Out, index: Index | None = None) -> Out: ...
-    @overload
-    def get(self, sync: bool, out: Out, index: Index | None = None) -> Out: ...
-    def get(self, sync: bool = False, out: Any = None, index: Any = None) -> Any:
+    def get(self, sync: bool = False, out: Out | None = None, index: Index | None = None) -> Out:
         """Return the whole table, or a part of it.
 
         The result contains all earlier adds of this worker, and at least the adds of the other
@@ -123,11 +101,9 @@ class ArrayTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If an integer in `index` is out of range.
-        TypeError, ValueError
-            If `out` is not a writable array of the right dtype and shape, or `index` is not one of
-            integers and slices of step 1.
+        TypeError, ValueError, IndexError
+            If `out` is not a writable array of the right dtype and shape, or `index` is out of
+            range, or not one of integers and slices of step 1.
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -164,17 +140,14 @@ class ArrayTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If an integer in `index` is out of range.
-        TypeError, ValueError
+        TypeError, ValueError, IndexError
             If `data` has another shape, cannot be cast, or is not finite with
-            ``nan_policy="error"`` of `multiverso.init`; or `index` is not one of integers and
-            slices of step 1. The table is unchanged.
+            ``nan_policy="error"`` of `multiverso.init`; or `index` is as `get` does not take it.
         UnsupportedError
             If the updater cannot update the part alone. The message says what to do.
         MemoryError
             If the table has an initializer, and there is no memory for the elements that `data`
-            changes for the first time. The table is unchanged.
+            changes for the first time. The table is unchanged after this error and those above.
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -189,11 +162,7 @@ class ArrayTable(DenseTable):
         else:
             self._add_part(data, index)
 
-    @overload
-    def peek(self, out: None = None) -> Values: ...
-    @overload
-    def peek(self, out: Out) -> Out: ...
-    def peek(self, out: Any = None) -> Any:
+    def peek(self, out: Out | None = None) -> Out:
         """Return the whole table without taking part in a round, for an evaluation on one worker.
 
         In sync mode the result is the state after the last round to which all workers have added.
@@ -213,10 +182,8 @@ class ArrayTable(DenseTable):
 
         Raises
         ------
-        TypeError, ValueError
-            If `out` is not a writable array of the right dtype and shape.
-        StateError
-            If this rank is not a worker, or the session has been shut down.
+        TypeError, ValueError, StateError
+            As for `get`.
         OperationTimeout, PeerLostError, AbortedError
             If a rank that is applying the last round, or a server of another node, does not answer.
 
@@ -232,11 +199,7 @@ class ArrayTable(DenseTable):
         """
         return self._read(b"get", None, self._shape, out, capi.MV_PEEK)
 
-    @overload
-    def get_async(self, out: None = None) -> Future[Values]: ...
-    @overload
-    def get_async(self, out: Out) -> Future[Out]: ...
-    def get_async(self, out: Any = None) -> Future[Any]:
+    def get_async(self, out: Out | None = None) -> Future[Out]:
         """Begin a `get` in the background.
 
         A thread of the library makes the background calls of a table in the order in which they
@@ -296,11 +259,7 @@ class ArrayTable(DenseTable):
 
 
 class ExchangeTable(ArrayTable):
-    """An array of which each worker keeps a copy, for `ParamSync` and `multiverso.learn`.
-
-    Its `wire` also encodes deltas, and what `add_get` returns, in async mode and with bounded
-    staleness.
-    """
+    """An array that each worker copies, whose `wire` also encodes the calls outside rounds."""
 
     __slots__ = ()
     _encodes_calls = True

@@ -75,9 +75,8 @@ class AtomicCalls(ShapedTable):
         """Set one element to `new` if it equals `expected`, and return its value before.
 
         This is one atomic step, which has changed the element if the result equals `expected`. NaN
-        equals nothing. Everything else is as for `fetch_add`.
-
-        It raises the errors of [`fetch_add`][multiverso.tables.ArrayTable.fetch_add].
+        equals nothing. Everything else, also the result and the errors, is as for
+        [`fetch_add`][multiverso.tables.ArrayTable.fetch_add].
 
         Parameters
         ----------
@@ -85,11 +84,6 @@ class AtomicCalls(ShapedTable):
             The element, as for `fetch_add`.
         expected, new : scalar
             The values; they are cast as `add` casts its data.
-
-        Returns
-        -------
-        scalar of the table's dtype
-            The value before.
 
         Examples
         --------

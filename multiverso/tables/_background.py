@@ -109,10 +109,8 @@ class Future(Generic[_T]):
 
         Raises
         ------
-        Exception
-            The error of the call, each time.
-        OperationTimeout
-            If the call does not end in time.
+        Exception, OperationTimeout
+            The error of the call, each time; or that the call does not end in time.
 
         """
         if not self.wait(timeout):
@@ -243,10 +241,7 @@ class BackgroundCalls:
 
 
 class FreshGet:
-    """Reads rows again that this worker has changed since it started to get them.
-
-    `get` returns the rows with given ids, after the adds that are in flight; `out` receives them.
-    """
+    """Reads rows again that this worker has changed since it started to get them."""
 
     def __init__(
         self, ids: NDArray[np.int64], out: NDArray[Any], get: Callable[[NDArray[np.int64]], Any]

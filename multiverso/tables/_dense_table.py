@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import byref, c_int32, c_int64
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from multiverso.tables._parts import part_of
 from multiverso.tables._table import COLLECTIVE
 
 if TYPE_CHECKING:
-    from multiverso.tables._types import Out, Values
+    from multiverso.tables._types import Out
 
 # Globals, because looking up attributes would slow down the calls on small tables.
 _ndarray: Final = np.ndarray
@@ -30,11 +30,7 @@ _NO_FLAGS: Final = c_int32.from_param(0)
 
 
 class DenseTable(AtomicCalls, InPlaceCalls):
-    """An array or a matrix.
-
-    `_get`, `_add` and `add_get` start with the fast path: an array that needs no conversion is
-    passed directly to the library. The functions of `arrays` convert everything else.
-    """
+    """An array or a matrix, with a fast path for arrays that the library can take as they are."""
 
     __slots__ = ()
 
@@ -89,11 +85,7 @@ class DenseTable(AtomicCalls, InPlaceCalls):
         self._note_rows(numbers[0], numbers[1])
         checked.MV_TableAddPart(self._handle, *numbers, arrays.pointer(delta))
 
-    @overload
-    def add_get(self, data: ArrayLike, out: None = None) -> Values: ...
-    @overload
-    def add_get(self, data: ArrayLike, out: Out) -> Out: ...
-    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+    def add_get(self, data: ArrayLike, out: Out | None = None) -> Out:
         """Apply a delta to the whole table and return the new values, in one pass over the memory.
 
         It raises the errors of [`add`][multiverso.tables.ArrayTable.add] and of `get`; wrong
@@ -119,36 +111,35 @@ class DenseTable(AtomicCalls, InPlaceCalls):
         array([3, 4])
 
         """
-        if out is None:
-            out = np.empty(self._shape, self._dtype)
+        result: Any = np.empty(self._shape, self._dtype) if out is None else out
         if (
             type(data) is _ndarray
-            and type(out) is _ndarray
+            and type(result) is _ndarray
             and data.dtype is self._dtype
-            and out.dtype is self._dtype
+            and result.dtype is self._dtype
             and data.shape == self._fast_add_shape
-            and out.shape == self._shape
+            and result.shape == self._shape
             and data.flags.carray
-            and out.flags.carray
+            and result.flags.carray
         ):
             source = pin(data)
-            sink = source if data is out else pin(out)
+            sink = source if data is result else pin(result)
             try:
                 _table_add_get(self._handle_argument, source, sink, self._count_argument)
             except ValueError:
                 # The library rejects arrays that overlap; others have an error of a signal handler.
-                if data is out or not np.may_share_memory(data, out):
+                if data is result or not np.may_share_memory(data, result):
                     raise
             else:
-                return out
-        buffer, target = self._output(out, self._shape)
+                return result  # type: ignore[return-value]  # It is `out`, or a new array.
+        buffer, target = self._output(result, self._shape)
         delta = self._delta_of(data, self._input_shapes)
         if np.may_share_memory(delta, buffer):
             delta = delta.copy()
         sink = pin(buffer)
         _table_add_get(self._handle_argument, arrays.pointer(delta), sink, self._count_argument)
         arrays.copy_out(buffer, target)
-        return out
+        return result
 
     def get_changed(self, since: int = 0) -> tuple[NDArray[np.int64], NDArray[Any], int]:
         """Return what has changed since an earlier call, for a copy of the table elsewhere.

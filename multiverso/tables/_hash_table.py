@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import re
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -13,20 +13,19 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from multiverso import _session, initializers
 from multiverso._native import capi
 from multiverso._native.arguments import choice, flag, integer
-from multiverso._native.places import StrPath
+from multiverso._native.ids import as_ids
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
-from multiverso.tables._ids import as_ids
 from multiverso.tables._key_calls import KeyCalls
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import input_shapes
-from multiverso.tables._table import COLLECTIVE, TableArguments
+from multiverso.tables._table import COLLECTIVE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
-    from multiverso.tables._types import Out, Values
+    from multiverso.tables._options import TableOptions
+    from multiverso.tables._types import Out
 
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
 _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -67,11 +66,9 @@ class HashTable(KeyCalls):
 
     Raises
     ------
-    TypeError, ValueError, MismatchError, MemoryError, StateError
+    TypeError, ValueError, MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError
         As for `ArrayTable`. In sync mode, `evict` and `admit` are a `ValueError`, because they
         depend on the order of the workers' calls.
-    OperationTimeout, PeerLostError, AbortedError
-        As for `ArrayTable`.
 
     Examples
     --------
@@ -97,17 +94,10 @@ class HashTable(KeyCalls):
         init_value: float | Initializer | None = None,
         *,
         key_dtype: DTypeLike = "int64",
-        dtype: DTypeLike = "float32",
-        updater: UpdaterName = "add",
         evict: str | None = None,
         admit: int | None = None,
         initializer: Initializer | None = None,
-        name: str | None = None,
-        max_bytes: int | None = None,
-        backing: StrPath | None = None,
-        numa: Numa | None = None,
-        wire: Wire | None = None,
-        **options: Unpack[UpdaterOptions],
+        **options: Unpack[TableOptions],
     ) -> None:
         def configure(raw: capi.MV_TableOptions) -> None:
             self._num_col = raw.num_col = integer(num_col, "num_col", 1)
@@ -118,7 +108,7 @@ class HashTable(KeyCalls):
                 raw.max_bytes = min(raw.max_bytes or 2**62, _bytes_of(capacity))
             elif capacity is not None:
                 raw.capacity = integer(capacity, "capacity", 1)
-            elif max_bytes is None:
+            elif options.get("max_bytes") is None:
                 msg = "capacity: expected a number of keys or a size such as '4GB', received None"
                 raise ValueError(msg)
             if evict is not None:
@@ -131,21 +121,12 @@ class HashTable(KeyCalls):
             initializers.set_initializer(raw, initial, self._dtype)
             self._initializer = initial
 
-        super().__init__(
-            configure,
-            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
-        )
+        super().__init__(configure, options)
         self._fresh_gets = FreshGets()
 
-    @overload
     def get(
-        self, keys: ArrayLike, insert: bool = True, sync: bool = False, out: None = None
-    ) -> Values: ...
-    @overload
-    def get(self, keys: ArrayLike, insert: bool = True, sync: bool = False, *, out: Out) -> Out: ...
-    @overload
-    def get(self, keys: ArrayLike, insert: bool, sync: bool, out: Out) -> Out: ...
-    def get(self, keys: Any, insert: bool = True, sync: bool = False, out: Any = None) -> Any:
+        self, keys: ArrayLike, insert: bool = True, sync: bool = False, out: Out | None = None
+    ) -> Out:
         """Return the rows of keys, and give a row to the keys that have none.
 
         Like the get of a matrix, the result contains all earlier adds of this worker, and at least
@@ -183,11 +164,7 @@ class HashTable(KeyCalls):
         flags = COLLECTIVE if sync is not False and flag(sync, "sync") else 0
         return self._read(_operation(insert), ids, (len(ids), self._num_col), out, flags)
 
-    @overload
-    def peek(self, keys: ArrayLike, out: None = None) -> Values: ...
-    @overload
-    def peek(self, keys: ArrayLike, out: Out) -> Out: ...
-    def peek(self, keys: Any, out: Any = None) -> Any:
+    def peek(self, keys: ArrayLike, out: Out | None = None) -> Out:
         """Return the rows of keys without taking part in a round, as a matrix does.
 
         Keys without a row keep having none, and are returned with their initial values.
@@ -197,15 +174,13 @@ class HashTable(KeyCalls):
 
         Parameters
         ----------
-        keys : array_like of int with shape (n,)
-            The keys, any int64; a key may occur twice.
-        out : array of shape (n, num_col), optional
-            The array to write the values to, of the table's `dtype` or `value_dtype`.
+        keys, out
+            As for `get`.
 
         Returns
         -------
         numpy.ndarray
-            `out` itself, or a new array of that shape.
+            `out` itself, or a new array of shape (n, num_col).
 
         Examples
         --------
@@ -251,34 +226,19 @@ class HashTable(KeyCalls):
         ids, delta = self._rows_of(data, keys)
         self._write(b"add_keys", ids, delta)
 
-    @overload
     def get_async(
-        self, keys: ArrayLike, out: None = None, *, insert: bool = True, fresh: bool = False
-    ) -> Future[Values]: ...
-    @overload
-    def get_async(
-        self, keys: ArrayLike, out: Out, *, insert: bool = True, fresh: bool = False
-    ) -> Future[Out]: ...
-    def get_async(
-        self, keys: Any, out: Any = None, *, insert: bool = True, fresh: bool = False
-    ) -> Future[Any]:
-        """Begin a `get` in the background, as `MatrixTable.get_async` does.
+        self,
+        keys: ArrayLike,
+        out: Out | None = None,
+        *,
+        insert: bool = True,
+        fresh: bool = False,
+    ) -> Future[Out]:
+        """Begin a `get` in the background, with its arguments, which raise its errors.
 
-        Wrong arguments raise as in [`get`][multiverso.tables.HashTable.get]; the future raises all
-        other errors of `get`.
-
-        Parameters
-        ----------
-        keys, out, insert
-            As for `get`. The keys are copied; do not use `out` until the call has ended.
-        fresh : bool, optional
-            As for `MatrixTable.get_async`.
-
-        Returns
-        -------
-        multiverso.tables.Future
-            Its ``result()`` waits for the call and returns `out`, or a new array.
-
+        `fresh` and the result are as for
+        [`MatrixTable.get_async`][multiverso.tables.MatrixTable.get_async]. The keys are copied; do
+        not use `out` until the call has ended.
         """
         operation, ids = _operation(insert), as_ids(keys, "keys")
         require_async_mode(fresh, _session.current().options.mode_name)
@@ -288,20 +248,10 @@ class HashTable(KeyCalls):
         return self._read_in_background(operation, ids, shape, out, finisher)
 
     def add_async(self, data: ArrayLike, keys: ArrayLike) -> Future[None]:
-        """Begin an `add` in the background, as `MatrixTable.add_async` does.
+        """Begin an `add` in the background, with its arguments, which are copied.
 
-        It raises the errors of [`MatrixTable.add_async`][multiverso.tables.MatrixTable.add_async].
-
-        Parameters
-        ----------
-        data, keys
-            As for `add`. They are copied.
-
-        Returns
-        -------
-        multiverso.tables.Future
-            As for `ArrayTable.add_async`.
-
+        When the call waits, its result and its errors are as for
+        [`ArrayTable.add_async`][multiverso.tables.ArrayTable.add_async].
         """
         ids, delta = self._rows_of(data, keys)
         return self._background.start(b"add_keys", ids, delta, None)

@@ -98,11 +98,9 @@ class InPlaceCalls(ShapedTable):
 
         Raises
         ------
-        StateError
-            If this rank is not a worker, or the session has been shut down.
         UnsupportedError
             With ``live=True``, if the memory cannot be shown. The message says what to call.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `get`.
 
         """
@@ -165,17 +163,12 @@ class InPlaceCalls(ShapedTable):
         Parameters
         ----------
         out : array of the table's shape
-            As `delta` of `prepare_add`, and writable.
+            As `delta` of `prepare_add`, whose errors this call has, and writable.
 
         Returns
         -------
         callable
             A function as that of `prepare_add`, but it returns `out`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `out` is not such an array. The message says what was expected.
 
         """
         sink = arrays.as_shared(out, self._dtype, (self._shape,), "out", is_output=True)
@@ -195,11 +188,6 @@ class InPlaceCalls(ShapedTable):
         -------
         callable
             A function as that of `prepare_add`, but it returns `out`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If one of them is not such an array. The message says what was expected.
 
         """
         source = arrays.as_shared(delta, self._dtype, self._input_shapes, "delta")

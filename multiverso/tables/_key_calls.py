@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from multiverso import _session
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
+from multiverso._native.ids import as_ids
 from multiverso._native.library import checked
-from multiverso.tables._ids import as_ids
 from multiverso.tables._table import Table
 
 _run: Final = checked.MV_TableRun
@@ -21,10 +21,7 @@ _ROWS_PER_STRIPE: Final = 512
 
 
 class _Former:
-    """A method that there is no more; its name says what to use instead.
-
-    A class with __getattr__ could say it too, but looks up each of its other names more slowly.
-    """
+    """A method that is gone, since a class with __getattr__ finds its other names more slowly."""
 
     def __init__(self, instead: str) -> None:
         self._instead = instead
@@ -57,9 +54,7 @@ class KeyCalls(Table):
 
         Raises
         ------
-        IndexError, TypeError, ValueError
-            If the keys are not integers of 64 bits in one dimension.
-        StateError, OperationTimeout, PeerLostError
+        IndexError, TypeError, ValueError, StateError, OperationTimeout, PeerLostError
             As for `get`.
 
         """
@@ -81,9 +76,7 @@ class KeyCalls(Table):
 
         Raises
         ------
-        IndexError, TypeError, ValueError
-            If the keys are not integers of 64 bits in one dimension.
-        StateError, OperationTimeout, PeerLostError
+        IndexError, TypeError, ValueError, StateError, OperationTimeout, PeerLostError
             As for `get`; in sync mode also AbortedError and MismatchError.
 
         """

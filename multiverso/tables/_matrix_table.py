@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from multiverso import _session
 from multiverso._native import capi
-from multiverso._native.places import StrPath
+from multiverso._native.ids import as_ids
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
 from multiverso.tables._dense_table import DenseTable, checked_sync
-from multiverso.tables._ids import as_ids
 from multiverso.tables._options import document_options
 from multiverso.tables._parts import require_no_row_ids
 from multiverso.tables._shaped_table import input_shapes, matrix_shape
-from multiverso.tables._table import TableArguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from multiverso.tables._options import Numa, UpdaterName, UpdaterOptions, Wire
-    from multiverso.tables._types import Index, Out, Values
+    from multiverso.tables._options import TableOptions
+    from multiverso.tables._types import Index, Out
 
 
 @document_options
@@ -65,21 +63,9 @@ class MatrixTable(DenseTable):
         num_row: int,
         num_col: int,
         init_value: ArrayLike | Initializer | None = None,
-        *,
-        dtype: DTypeLike = "float32",
-        updater: UpdaterName = "add",
-        name: str | None = None,
-        max_bytes: int | None = None,
-        backing: StrPath | None = None,
-        numa: Numa | None = None,
-        wire: Wire | None = None,
-        **options: Unpack[UpdaterOptions],
+        **options: Unpack[TableOptions],
     ) -> None:
-        super().__init__(
-            lambda: matrix_shape(num_row, num_col),
-            init_value,
-            TableArguments(dtype, updater, name, max_bytes, backing, numa, wire, dict(options)),
-        )
+        super().__init__(lambda: matrix_shape(num_row, num_col), init_value, options)
         self._fresh_gets = FreshGets()
 
     @property
@@ -92,30 +78,13 @@ class MatrixTable(DenseTable):
         """The number of columns."""
         return self._shape[1]
 
-    @overload
     def get(
         self,
         row_ids: ArrayLike | None = None,
         sync: bool = False,
-        out: None = None,
+        out: Out | None = None,
         index: Index | None = None,
-    ) -> Values: ...
-    @overload
-    def get(
-        self,
-        row_ids: ArrayLike | None = None,
-        sync: bool = False,
-        *,
-        out: Out,
-        index: Index | None = None,
-    ) -> Out: ...
-    @overload
-    def get(
-        self, row_ids: ArrayLike | None, sync: bool, out: Out, index: Index | None = None
-    ) -> Out: ...
-    def get(
-        self, row_ids: Any = None, sync: bool = False, out: Any = None, index: Any = None
-    ) -> Any:
+    ) -> Out:
         """Return the whole table, some rows, or a rectangle.
 
         The result contains all earlier adds of this worker, and at least the adds of the other
@@ -143,17 +112,12 @@ class MatrixTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If a row id is negative or too large. The message gives its position and value. If an
-            integer in `index` is out of range.
-        TypeError, ValueError
+        TypeError, ValueError, IndexError
             If the ids are not integers in one dimension, `index` is not one of integers and slices
-            of step 1, or `out` is not a writable array of the right dtype and shape.
-        StateError
-            If this rank is not a worker, or the session has been shut down.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
-            With ``sync=True`` or in sync mode, if another worker does not make the call; in a job
-            of several nodes, if a server does not answer.
+            of step 1, one of them is out of range, or `out` is not a writable array of the right
+            dtype and shape.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `ArrayTable.get`.
 
         """
         if index is not None:
@@ -165,13 +129,7 @@ class MatrixTable(DenseTable):
         flags = 0 if sync is False else self._sync_flags(sync)
         return self._read(b"get_rows", ids, (len(ids), self._shape[1]), out, flags)
 
-    @overload
-    def peek(self, row_ids: ArrayLike | None = None, out: None = None) -> Values: ...
-    @overload
-    def peek(self, row_ids: ArrayLike | None = None, *, out: Out) -> Out: ...
-    @overload
-    def peek(self, row_ids: ArrayLike | None, out: Out) -> Out: ...
-    def peek(self, row_ids: Any = None, out: Any = None) -> Any:
+    def peek(self, row_ids: ArrayLike | None = None, out: Out | None = None) -> Out:
         """Return the table or some rows without taking part in a round, as in `ArrayTable`.
 
         It raises the errors of [`ArrayTable.peek`][multiverso.tables.ArrayTable.peek], and for
@@ -179,15 +137,13 @@ class MatrixTable(DenseTable):
 
         Parameters
         ----------
-        row_ids : array_like of int with shape (n,), optional
-            The rows to return, in this order; a row may occur twice. All rows by default.
-        out : array of shape (num_row, num_col) or (n, num_col), optional
-            The array to write the values to, of the table's `dtype` or `value_dtype`.
+        row_ids, out : optional
+            As for `get`.
 
         Returns
         -------
         numpy.ndarray
-            `out` itself, or a new array of that shape.
+            `out` itself, or a new array of shape (num_row, num_col) or (n, num_col).
 
         Examples
         --------
@@ -235,23 +191,13 @@ class MatrixTable(DenseTable):
 
         Raises
         ------
-        IndexError
-            If a row id is negative or too large. The message gives its position and value. If an
-            integer in `index` is out of range.
-        UnsupportedError
-            If the updater cannot update the part alone. The message says what to do.
-        TypeError, ValueError
-            If the ids are not integers in one dimension, or `data` has another shape, cannot be
-            cast, or is not finite with ``nan_policy="error"``. The table is unchanged after any of
-            these errors.
+        TypeError, ValueError, IndexError, UnsupportedError
+            As for `get` and `ArrayTable.add`. The table is unchanged after any of these errors.
         MemoryError
             If the table has an initializer, and there is no memory for the rows that `data` changes
             for the first time. The message has the numbers. The table is unchanged.
-        StateError
-            If this rank is not a worker or has finished, or the session has been shut down.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In sync mode or with staleness, if another worker takes no part in the rounds; in a job
-            of several nodes, if a server does not answer.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `ArrayTable.add`.
 
         """
         if sync is not False:
@@ -267,38 +213,18 @@ class MatrixTable(DenseTable):
         ids, delta = self._rows_of(data, row_ids)
         self._write(b"add_rows", ids, delta)
 
-    @overload
-    def add_get(self, data: ArrayLike, out: None = None) -> Values: ...
-    @overload
-    def add_get(self, data: ArrayLike, out: Out) -> Out: ...
-    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+    def add_get(self, data: ArrayLike, out: Out | None = None) -> Out:
         """Apply a delta to the whole table and return the new values; see `ArrayTable.add_get`."""
         self._fresh_gets.note(None)
         return super().add_get(data, out)
 
-    @overload
     def get_async(
-        self, row_ids: ArrayLike | None = None, out: None = None, *, fresh: bool = False
-    ) -> Future[Values]: ...
-    @overload
-    def get_async(
-        self, row_ids: ArrayLike | None = None, *, out: Out, fresh: bool = False
-    ) -> Future[Out]: ...
-    @overload
-    def get_async(
-        self, row_ids: ArrayLike | None, out: Out, *, fresh: bool = False
-    ) -> Future[Out]: ...
-    def get_async(
-        self, row_ids: Any = None, out: Any = None, *, fresh: bool = False
-    ) -> Future[Any]:
+        self, row_ids: ArrayLike | None = None, out: Out | None = None, *, fresh: bool = False
+    ) -> Future[Out]:
         """Begin a `get` in the background.
 
-        A thread of the library makes the background calls of a table in the order in which they
-        were started, while the program continues. Every other call on the table waits for them, so
-        a worker's calls on a table always run in the order of the program.
-
-        Wrong arguments raise as in [`get`][multiverso.tables.MatrixTable.get]; the future raises
-        all other errors of `get`.
+        The order of the calls and the errors are those of
+        [`ArrayTable.get_async`][multiverso.tables.ArrayTable.get_async].
 
         Parameters
         ----------
@@ -329,27 +255,10 @@ class MatrixTable(DenseTable):
         return self._read_in_background(b"get_rows", ids, shape, out, finisher)
 
     def add_async(self, data: ArrayLike, row_ids: ArrayLike | None = None) -> Future[None]:
-        """Begin an `add` in the background. The arguments are copied.
+        """Begin an `add` in the background, with its arguments, which are copied.
 
-        The call itself waits only if more than 256 MiB of deltas are waiting to be added.
-
-        Parameters
-        ----------
-        data, row_ids
-            As for `add`.
-
-        Returns
-        -------
-        multiverso.tables.Future
-            As for `ArrayTable.add_async`.
-
-        Raises
-        ------
-        IndexError, TypeError, ValueError, StateError
-            As for `add`. All other errors of `add` are raised by the future.
-        OperationTimeout
-            If the deltas that are waiting leave no room within the session's timeout.
-
+        When the call waits, its result and its errors are as for
+        [`ArrayTable.add_async`][multiverso.tables.ArrayTable.add_async].
         """
         if row_ids is None:
             self._fresh_gets.note(None)

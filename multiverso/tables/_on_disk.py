@@ -53,10 +53,7 @@ class OnDisk:
 
 
 def _pages_so_far() -> dict[str, int]:
-    """Return the pages that this process has had read and written, which are 0 if unknown.
-
-    The system counts a page as written when the process has changed it, before it is on the disk.
-    """
+    """Return the pages that this process has read and changed, which the system counts at once."""
     try:
         lines = Path("/proc/self/io").read_text("ascii").splitlines()
     except OSError:

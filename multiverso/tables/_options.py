@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Final, Literal, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from numpy.typing import DTypeLike
 
@@ -140,12 +140,35 @@ class TableOptions(UpdaterOptions, total=False):
     wire: Wire | None
 
 
+#: The options that are not of the updater, with their defaults.
+DEFAULTS: Final[dict[str, Any]] = {
+    "dtype": "float32",
+    "updater": "add",
+    "name": None,
+    "max_bytes": None,
+    "backing": None,
+    "numa": None,
+    "wire": None,
+}
+
 #: The first of the two lines that stand for the text in the source of a class.
 _PLACE: Final = "dtype, updater, name, max_bytes, backing, numa, wire, **options : optional"
 
 
 def document_options(table: type[_T]) -> type[_T]:
-    """Put the documentation of `TableOptions` in the docstring of a class."""
+    """Put `TableOptions` in the signature of a class, and what documents them in its docstring."""
+    constructor: Any = table.__init__
+    *own, updater_options = inspect.signature(constructor).parameters.values()
+    types: dict[str, Any] = TableOptions.__annotations__
+    common = [
+        inspect.Parameter(
+            *(name, inspect.Parameter.KEYWORD_ONLY),
+            **{"default": default, "annotation": types[name].__forward_arg__},
+        )
+        for name, default in DEFAULTS.items()
+    ]
+    rest = updater_options.replace(annotation="Unpack[UpdaterOptions]")
+    constructor.__signature__ = inspect.Signature([*own, *common, rest], return_annotation="None")
     if table.__doc__ is not None and TableOptions.__doc__ is not None:  # -OO leaves them out.
         text = inspect.cleandoc(TableOptions.__doc__).split("----------\n")[1]
         lines = inspect.cleandoc(table.__doc__).splitlines()

@@ -8,16 +8,9 @@ _ALL = slice(None)
 
 
 def part_of(index: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
-    """Return the part of a table of that shape that NumPy's basic indexing selects.
+    """Return the part of a table that NumPy's basic indexing selects, and the shape of its values.
 
-    Returns
-    -------
-    numbers : list of int
-        The first row, the number of rows, the first column, and the number of columns; an array has
-        one column.
-    shape : tuple of int
-        The shape of the part's values.
-
+    The part is the first row, the number of rows, the first column and the number of columns.
     """
     items = index if type(index) is tuple else (index,)
     if len(items) != len(shape):

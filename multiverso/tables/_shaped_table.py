@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import c_int64, c_void_p
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from multiverso import _session, initializers
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
-from multiverso.tables._table import Table, TableArguments
+from multiverso.tables._table import Table
 
 
 class ShapedTable(Table):
@@ -32,7 +32,7 @@ class ShapedTable(Table):
         self,
         checked_shape: Callable[[], tuple[int, ...]],
         init_value: object,
-        given: TableArguments,
+        given: Mapping[str, Any],
     ) -> None:
         """Create the table together with all ranks; `checked_shape` raises for an invalid shape."""
 
@@ -44,7 +44,7 @@ class ShapedTable(Table):
             self._input_shapes = input_shapes(self._shape)
             # nan_policy="error" must scan every delta, so it disables the fast path of adds.
             self._fast_add_shape = None if self._requires_finite else self._shape
-            if init_value is None and given.max_bytes is not None:
+            if init_value is None and given.get("max_bytes") is not None:
                 init_value = initializers.Zeros()
             if isinstance(init_value, initializers.Initializer):
                 initializers.set_initializer(raw, init_value, self._dtype)

@@ -8,10 +8,10 @@ import logging
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import byref, c_int32, sizeof
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, NoReturn, SupportsIndex
+from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from multiverso._session.options import SessionOptions
 from multiverso.initializers import Initializer
 from multiverso.tables._background import BackgroundCalls, Future
 from multiverso.tables._on_disk import OnDisk
+from multiverso.tables._options import DEFAULTS
 from multiverso.tables._updaters import OPTIONAL, UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
@@ -42,19 +43,6 @@ _WIRE: Final = {
     "bfloat16": capi.MV_WIRE_BFLOAT16,
     "int8": capi.MV_WIRE_INT8,
 }
-
-
-class TableArguments(NamedTuple):
-    """The arguments that tables of all kinds have, as the program has passed them."""
-
-    dtype: object
-    updater: object
-    name: object
-    max_bytes: object
-    backing: object
-    numa: object
-    wire: object
-    options: dict[str, Any]
 
 
 class Table(OnDisk):
@@ -89,9 +77,9 @@ class Table(OnDisk):
     def __init__(
         self,
         configure: Callable[[capi.MV_TableOptions], NDArray[Any] | None],
-        given: TableArguments,
+        given: Mapping[str, Any],
     ) -> None:
-        """Create the table together with all ranks.
+        """Create the table together with all ranks, with what the program has given of the options.
 
         `configure` sets the size and returns the initial values, or raises if they are invalid.
         """
@@ -117,27 +105,30 @@ class Table(OnDisk):
             session.companions.setdefault(__name__, []).append(self._handle)
         checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
         number = self._description().id
-        self._name = given.name if isinstance(given.name, str) else f"table {number}"
+        self._name = given.get("name") or f"table {number}"
         stacklevel, site = _caller()
         self._warn_of_equal_name(session, stacklevel, site)
         session.created[number] = weakref.ref(self), site
 
     def _set(
-        self, raw: capi.MV_TableOptions, given: TableArguments, session: SessionOptions
+        self, raw: capi.MV_TableOptions, given: Mapping[str, Any], session: SessionOptions
     ) -> None:
         """Set the library's options, and this object's, to what the program has given."""
-        raw.name = None if given.name is None else naming(given.name).encode()
+        own = {name: given.get(name, default) for name, default in DEFAULTS.items()}
+        of_updater = {name: value for name, value in given.items() if name not in own}
+        raw.name = None if own["name"] is None else naming(own["name"]).encode()
         arguments = _arguments_of(type(self))  # type: ignore[arg-type]  # a type has a hash
-        self._updater = set_updater(raw, given.updater, given.options, arguments)
-        raw.dtype, self._stored_dtype, self._dtype = table_dtype(given.dtype)
+        self._updater = set_updater(raw, own["updater"], of_updater, arguments)
+        raw.dtype, self._stored_dtype, self._dtype = table_dtype(own["dtype"])
         self._program_rate = float(raw.hyper[capi.MV_HYPER_LEARNING_RATE])
         self._requires_finite = session.requires_finite and self._dtype.kind == "f"
-        raw.max_bytes = 0 if given.max_bytes is None else integer(given.max_bytes, "max_bytes", 1)
-        raw.backing = self._begin_on_disk(given.backing)
-        if given.numa is not None:
-            raw.numa = _NUMA[choice(given.numa, "numa", _NUMA)]
-        if given.wire is not None:
-            self._set_wire(raw, given.wire, session.mode_name)
+        most = own["max_bytes"]
+        raw.max_bytes = 0 if most is None else integer(most, "max_bytes", 1)
+        raw.backing = self._begin_on_disk(own["backing"])
+        if own["numa"] is not None:
+            raw.numa = _NUMA[choice(own["numa"], "numa", _NUMA)]
+        if own["wire"] is not None:
+            self._set_wire(raw, own["wire"], session.mode_name)
 
     def _set_wire(self, raw: capi.MV_TableOptions, wire: object, mode: str) -> None:
         raw.wire = _WIRE[choice(wire, "wire", _WIRE)]
@@ -214,14 +205,10 @@ class Table(OnDisk):
 
         Raises
         ------
-        TypeError
-            If the updater has no such option, or a value is not a number.
-        ValueError
-            If a value is not finite or out of range.
-        StateError
-            If the session has been shut down.
-        OperationTimeout, PeerLostError
-            If a server of another node does not answer.
+        TypeError, ValueError
+            If the updater has no such option, or a value is not a finite number in its range.
+        StateError, OperationTimeout, PeerLostError
+            If the session has been shut down, or a server of another node does not answer.
 
         """
         values = hyper_values(self._updater, options)
@@ -240,9 +227,8 @@ class Table(OnDisk):
     def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.
 
-        Parameters and errors are those of `multiverso.save`; the save is never in the background,
-        and never incremental.
-        The checkpoint can also be loaded into a table of another name.
+        Parameters and errors are those of `multiverso.save`; the save is never in the background
+        or incremental. The checkpoint can also be loaded into a table of another name.
         """
         raw = checkpoint_calls.save_options(directory, step, keep)
         checked.MV_TableSave(self._handle, byref(raw))
@@ -381,10 +367,7 @@ class Table(OnDisk):
 
 
 def _caller() -> tuple[int, str]:
-    """Return the stacklevel of `_caller`'s caller for the first code outside the package, and it.
-
-    The second value is the file and the line.
-    """
+    """Return the stacklevel and the place of the first code outside the package, for the caller."""
     stacklevel, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         stacklevel, frame = stacklevel + 1, frame.f_back

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import EllipsisType
-from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, Protocol, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 
 class ArrayMemory(Protocol):
@@ -21,8 +22,9 @@ class ArrayMemory(Protocol):
         """The type of its elements."""
 
 
-Out = TypeVar("Out", bound=ArrayMemory)
 Values: TypeAlias = NDArray[Any]
+#: The array that receives values and is the result; without one, the result is a new array.
+Out = TypeVar("Out", bound=ArrayMemory, default=Values)
 Scalar: TypeAlias = "np.number[Any]"
 Position: TypeAlias = "SupportsIndex | slice | EllipsisType"
 Index: TypeAlias = "Position | tuple[Position, ...]"

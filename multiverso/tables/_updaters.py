@@ -102,10 +102,7 @@ FORMER_UPDATERS: Final = {"default": "write 'add'", "momentum_sgd": "write 'mome
 def set_updater(
     raw: capi.MV_TableOptions, updater: object, options: dict[str, Any], arguments: Iterable[str]
 ) -> str:
-    """Store an updater and its options in `raw`; options that are None keep their defaults.
-
-    `arguments` are the caller's other arguments, of which an unknown option may be a misspelling.
-    """
+    """Store an updater and its options in `raw`; options that are None keep their defaults."""
     name = choice(updater, "updater", UPDATERS, FORMER_UPDATERS)
     checked.MV_TableOptionsSetUpdater(byref(raw), UPDATERS[name][0])
     require_options(name, options, arguments)
@@ -116,10 +113,7 @@ def set_updater(
 
 
 def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
-    """Return the values of options by their index in ``hyper``, a ``MV_HYPER_`` constant.
-
-    Raises ValueError if a value is not finite. The library checks all other limits.
-    """
+    """Return the values of options by their index in ``hyper``, a ``MV_HYPER_`` constant."""
     require_options(updater, options)
     indices = UPDATERS[updater][1]
     return {indices[name]: finite(value, name) for name, value in options.items()}

@@ -27,11 +27,7 @@ def _is_framework(module: ModuleType) -> bool:
 
 
 def choose_backend() -> ModuleType:
-    """Return the backend for new shared variables.
-
-    This is the first of PyTensor, Aesara and Theano that the program has imported or, if it has
-    imported none, the first that can be imported. Raises ImportError if there is none.
-    """
+    """Return the first of PyTensor, Aesara and Theano that is imported, else that can be."""
     imported = _imported()
     if imported:
         return imported[0]

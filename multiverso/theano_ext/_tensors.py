@@ -19,8 +19,7 @@ class SharedTensor(MovableTensor):
     """The value of a shared variable, whose array any function with updates may replace.
 
     A C-contiguous array of the table's dtype is changed in place. A value of half precision, on
-    another device or in another layout needs a copy. `checked_value` accepts the variable, whose
-    shape must not change; `share` is as for `multiverso.sync._table_copy.TableCopy`.
+    another device or in another layout needs a copy.
     """
 
     def __init__(self, variable: Any, share: Share = 1.0) -> None:
@@ -124,10 +123,7 @@ def _address(value: NDArray[Any]) -> int:
 
 
 def checked_value(variable: Any) -> NDArray[Any]:
-    """Return the value of a shared variable as an array.
-
-    Raises TypeError unless that is a dense array of one of `TABLE_DTYPES`.
-    """
+    """Return the value of a shared variable, a dense array of one of `TABLE_DTYPES`."""
     if not is_shared_variable(variable):
         msg = (
             "expected a shared variable of PyTensor, Theano or Aesara, received"

@@ -27,20 +27,14 @@ class MVModelParamManager(ParamManager, abc.ABC):
     ----------
     model : object
         The model that the two methods read and write; kept as `model`.
-    overlap : bool, optional
+    overlap, average : bool, optional
         As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 
     Raises
     ------
-    StateError
-        Before `multiverso.init` or after `multiverso.shutdown`.
-    TypeError, ValueError
-        If the model has no parameters, or no table can hold their dtypes, as for
-        `multiverso.sync.ParamSync`.
-    MismatchError
-        If the parameters of another rank differ in number, shape or dtype.
+    StateError, TypeError, ValueError, MismatchError
+        Without a session; if the model has no parameters, or no table can hold their dtypes, as
+        for `multiverso.sync.ParamSync`.
 
     Examples
     --------
@@ -66,7 +60,10 @@ class MVModelParamManager(ParamManager, abc.ABC):
     def __init__(self, model: Any, *, overlap: bool = False, average: bool = False) -> None:
         self.model = model
         super().__init__(
-            lambda: _ListGroup(self, average).tensors, type(model).__name__, overlap, average
+            lambda: _ListGroup(self, average).tensors,
+            type(model).__name__,
+            overlap=overlap,
+            average=average,
         )
 
     @abc.abstractmethod

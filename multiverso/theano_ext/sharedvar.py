@@ -36,6 +36,7 @@ from typing import Any
 
 import multiverso as mv
 from multiverso.api import current_session
+from multiverso.sync._options import SyncOptions
 from multiverso.sync._shares import share_of_parameter
 from multiverso.sync._tensor_sync import TensorSync, failing_on_all_ranks
 from multiverso.theano_ext._backend import choose_backend
@@ -45,16 +46,13 @@ __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
 
 
 class _Link:
-    """The table of a shared variable in the current session.
-
-    The constructor is collective. It sets the table, and the variable on all workers, to the
-    master's value.
-    """
+    """The table of a shared variable in a session, set to the master's value. Collective."""
 
     def __init__(self, variable: Any, average: bool) -> None:
         self._session = current_session()
+        given = SyncOptions(average=average)
         self._sync = TensorSync(
-            lambda: [_tensor_of(variable, average)], _short_name(variable), average=average
+            lambda: [_tensor_of(variable, average)], _short_name(variable), given, {}
         )
 
     def is_live(self) -> bool:
@@ -87,11 +85,9 @@ class MVSharedVariable:
     ------
     StateError
         Before `multiverso.init` or after `multiverso.shutdown`.
-    TypeError
+    TypeError, ValueError
         If `svobj` is not a shared variable, or its value is not a dense array of one of these
-        dtypes.
-    ValueError
-        If the value of `svobj` has no element.
+        dtypes with an element.
     MismatchError
         If the ranks' variables differ in shape, in the dtype of their tables or in `average`.
 
@@ -191,10 +187,8 @@ def mv_shared(
 
     Raises
     ------
-    ImportError
-        If none of PyTensor, Aesara and Theano can be imported.
-    StateError, TypeError, ValueError, MismatchError
-        As for `MVSharedVariable`.
+    ImportError, StateError, TypeError, ValueError, MismatchError
+        If none of PyTensor, Aesara and Theano can be imported, and as for `MVSharedVariable`.
 
     Examples
     --------

@@ -65,10 +65,7 @@ _EXPORTED: Final = supported.refusal_of("layers", "export")
 
 
 class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
-    """A layer whose rows are in a table.
-
-    Its only parameter, `connection`, is a scalar zero. See `Connection`.
-    """
+    """A layer whose rows are in a table, and whose only parameter is a scalar `Connection`."""
 
     _gradients: ConnectedGradients
 
@@ -164,10 +161,8 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
 
         Raises
         ------
-        ValueError
-            If `embeddings` does not have two dimensions.
         TypeError, ValueError, MismatchError, MemoryError, StateError
-            As for `multiverso.MatrixTable` and the layer.
+            If `embeddings` has not two dimensions; as for `multiverso.MatrixTable` and the layer.
 
         """
         if embeddings.dim() != 2:

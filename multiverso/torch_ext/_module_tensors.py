@@ -21,9 +21,6 @@ class ModuleTensors(Tensors):
 
     A module replaces a tensor in ``load_state_dict(assign=True)``, by an assignment in its
     ``forward``, or when it moves to another device. The next sync uses the new tensor.
-
-    `shares` has the share of the delta of each buffer. `average` says whether the table averages,
-    so that integer parameters are those of the master.
     """
 
     def __init__(self, module: torch.nn.Module, shares: Shares, average: bool) -> None:
@@ -106,10 +103,7 @@ def _require_dense_values(tensor: torch.Tensor, what: str) -> None:
 def _with_separate_memory(
     tensors: dict[str, tuple[torch.Tensor, Share]],
 ) -> dict[str, tuple[torch.Tensor, Share]]:
-    """Leave out each tensor that is the same memory as one before it.
-
-    Raises ValueError if a tensor shares a part of its memory with another one.
-    """
+    """Leave out tensors that are the memory of an earlier one; raise if a part is shared."""
     kept: dict[Any, tuple[str, torch.Tensor, Share]] = {}
     for what, (tensor, share) in tensors.items():
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())

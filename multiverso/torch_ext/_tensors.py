@@ -31,11 +31,7 @@ _increment_all: Final = _increment_version if _accepts_list() else _increment_ea
 
 
 class TorchTensor(MovableTensor):
-    """A parameter or a buffer of a module, of one of `TABLE_DTYPES`, on any device.
-
-    The tensor may be replaced by one of the same shape and dtype. `name` is that in messages;
-    `share` is as for `TableCopy`.
-    """
+    """A parameter or a buffer of a module, of one of `TABLE_DTYPES`, on any device."""
 
     def __init__(self, tensor: torch.Tensor, name: str, share: Share = 1.0) -> None:
         super().__init__(tuple(tensor.shape), dtype_of(tensor), share)

@@ -36,7 +36,7 @@ class Embedding(TableLayer):
     sparse : bool, optional
         Accepted and without effect: the gradients of rows are always sparse.
     max_norm, scale_grad_by_freq : optional
-        Not supported, see Raises.
+        Not supported: anything but the defaults is a ValueError.
 
     Attributes
     ----------
@@ -44,11 +44,6 @@ class Embedding(TableLayer):
         A scalar zero. Its gradient is the norm of the gradients of the rows that wait for `step`,
         and the rows follow it: where the program resets, scales or clips the gradients of the
         module's parameters, or freezes them, it does so to the rows.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
 
     Examples
     --------
@@ -93,9 +88,7 @@ class EmbeddingBag(TableLayer):
     Parameters
     ----------
     table : MatrixTable or HashTable
-        A table of floating-point numbers whose updater takes gradients, or one of the ``tables`` of
-        `multiverso.attach` or `multiverso.follow`, whose rows are read and not trained. In `eval`
-        mode and without gradients, keys of a hash table get no row.
+        As for `Embedding`.
     mode : {"mean", "sum"}, optional
         How the rows of a bag are combined.
     padding_idx : int, optional
@@ -103,20 +96,13 @@ class EmbeddingBag(TableLayer):
     include_last_offset : bool, optional
         Whether the last of the `offsets` is the end of the last bag, as in a `KeyedJaggedTensor`,
         and not the beginning of another one.
-    sparse : bool, optional
-        Accepted and without effect: the gradients of rows are always sparse.
-    max_norm, scale_grad_by_freq : optional
-        Not supported, see Raises.
+    sparse, max_norm, scale_grad_by_freq : optional
+        As for `Embedding`.
 
     Attributes
     ----------
     connection : Parameter
         As for `Embedding`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
 
     Examples
     --------
@@ -202,11 +188,6 @@ class EmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
     ----------
     layers : mapping of str to EmbeddingBag
         The layer of each feature. Features may share a layer.
-
-    Raises
-    ------
-    TypeError
-        If a layer is something else.
 
     Examples
     --------

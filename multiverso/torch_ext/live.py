@@ -2,10 +2,9 @@
 
 import torch
 
-from multiverso.publishing import FollowedView
+from multiverso.readers import View
 from multiverso.sync import _live
 from multiverso.sync._shares import SyncStatistics
-from multiverso.tables import View
 from multiverso.torch_ext.param_manager import tensors_of
 
 __all__ = ["load_live"]
@@ -13,7 +12,7 @@ __all__ = ["load_live"]
 
 def load_live(
     module: torch.nn.Module,
-    view: View | FollowedView,
+    view: View,
     sync_buffers: SyncStatistics = "average",
     *,
     name: str | None = None,
@@ -29,8 +28,8 @@ def load_live(
     ----------
     module : torch.nn.Module
         The module, on any device.
-    view : multiverso.View or multiverso.FollowedView
-        The session.
+    view : multiverso.tables.View
+        The session, or its folder.
     sync_buffers : {"average", "master", False}, optional
         The argument of the workers.
     name : str, optional
@@ -45,10 +44,8 @@ def load_live(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is invalid, or no module of the session fits, or several do.
-    StateError, OperationTimeout
-        As for `multiverso.View.cut`.
+    TypeError, ValueError, StateError, OperationTimeout
+        If no module of the session fits, or several do; as for `multiverso.tables.View.cut`.
 
     Examples
     --------

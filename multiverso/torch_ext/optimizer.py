@@ -48,34 +48,18 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         The number of steps from one sync to the next, 1 or more.
     sync_buffers : {"average", "master", False}, optional
         As for `TorchParamManager`.
-    overlap : bool, optional
-        As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-        True by default, with a FutureWarning if there are several workers, because earlier versions
-        summed.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`, whose `sync_every` is `freq` here. `average` is True by
+        default, with a FutureWarning if there are several workers, because earlier versions summed.
     scaler : torch.amp.GradScaler, optional
         The scaler of the loss, if the module has an `Embedding` or an `EmbeddingBag`.
-    **options : optional
-        `fragments`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and `weight`, as for
-        `multiverso.sync.ParamSync`.
-
-    Attributes
-    ----------
-    manager : TorchParamManager
-        The manager of `module`.
-    freq : int
-        As given.
 
     Raises
     ------
-    ValueError
-        If `freq` is not a positive integer, the optimizer has parameters that the module has not,
-        or it already syncs a module in this session.
-    TypeError
-        If `optimizer` is not an optimizer, or has an attribute named as one of this class.
-    ValueError, TypeError, MismatchError, StateError
-        As for `TorchParamManager`.
+    TypeError, ValueError, MismatchError, StateError
+        If `optimizer` is not an optimizer, has an attribute named as one of this class, has
+        parameters that the module has not, or already syncs a module in this session; if `freq`
+        is not a positive integer; as for `TorchParamManager`.
 
     Examples
     --------

@@ -32,27 +32,19 @@ class TorchParamManager(ParamManager):
         workers' deltas; integers, such as counts of batches, are taken from the master. "master"
         takes all buffers from the master. With False, each worker keeps its own buffers from the
         start, as always for buffers of other dtypes, such as masks.
-    overlap : bool, optional
-        As for `multiverso.sync.ParamSync`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-    **options : optional
-        `fragments`, `sync_every`, `fragment_sync_delay`, `fragment_update_alpha`, `wire` and
-        `weight`, as for `multiverso.sync.ParamSync`; call `step` after each step of training.
+    overlap, average, **options : optional
+        As for `multiverso.sync.ParamSync`. With `sync_every`, `fragments` or
+        `fragment_sync_delay`, call `step` after each step of training.
 
     Raises
     ------
-    ValueError
-        If the module has no parameters; if a tensor has no values yet, because it is lazy or on the
+    TypeError, ValueError
+        If `module` is not a module or has no parameters, or a parameter has another dtype, such as
+        complex or quantized; if a tensor is sparse, has no values yet, because it is lazy or on the
         meta device, or shares a part of its memory with another, or among its elements, as after
         ``expand``; if `sync_buffers` is invalid.
-    TypeError
-        If `module` is not a module, a parameter has another dtype, such as complex or quantized, or
-        a tensor is sparse.
-    MismatchError
-        If the parameters of another rank's module differ in number, shape or dtype.
-    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
-        As for `multiverso.ArrayTable`.
+    MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.sync.ParamSync`.
 
     Examples
     --------
@@ -82,8 +74,8 @@ class TorchParamManager(ParamManager):
         super().__init__(
             lambda: tensors_of(module, sync_buffers, average),
             type(module).__name__,
-            overlap,
-            average,
+            overlap=overlap,
+            average=average,
             **options,
         )
 
@@ -93,15 +85,7 @@ class TorchParamManager(ParamManager):
 
 
 def tensors_of(module: object, sync_buffers: object, average: bool) -> Tensors:
-    """Return the parameters and buffers that are synchronized; raise if an argument is invalid.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from multiverso.torch_ext.param_manager import tensors_of
-    >>> tensors = tensors_of(torch.nn.Linear(2, 1), "average", False)
-
-    """
+    """Return the parameters and buffers that are synchronized; raise if an argument is invalid."""
     if not isinstance(module, torch.nn.Module):
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)

@@ -64,12 +64,17 @@ Status PollUntil(Instant until, const Backoff& backoff, const Poll& poll,
 }
 
 // Locks the mutex, unless other threads keep it for longer than `timeout`: then the lock does not
-// own it. This does without a timed mutex, which the thread sanitizer of GCC 12 does not know.
+// own it. The wait has slices, of which a suspension of the process ends only one: the other thread
+// must have time to go on after it. This does without a timed mutex, which the thread sanitizer of
+// GCC 12 does not know.
 inline std::unique_lock<std::mutex> LockWithin(std::chrono::milliseconds timeout,
                                                std::mutex* mutex) {
+  constexpr int kSlices = 10;
   std::unique_lock<std::mutex> lock(*mutex, std::defer_lock);
-  (void)PollUntil(Clock::now() + timeout, Backoff(std::chrono::milliseconds(1)),
-                  [&] { return lock.try_lock() ? Status::Ok() : Status::Pending(); });
+  for (int i = 0; i < kSlices && !lock.owns_lock(); ++i) {
+    (void)PollUntil(Clock::now() + timeout / kSlices, Backoff(std::chrono::milliseconds(1)),
+                    [&] { return lock.try_lock() ? Status::Ok() : Status::Pending(); });
+  }
   return lock;
 }
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,33 +19,49 @@ using Instant = Clock::time_point;
 // A wait of this time has no limit. It is finite, so that sums with it do not overflow the clock.
 inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365 * 100);
 
+// What ends the part of this rank in a call that other ranks wait for, when its caller aborts it.
+class Abandonable {
+ public:
+  virtual void GiveUp(const Status& why) = 0;
+
+ protected:
+  ~Abandonable() = default;
+};
+
 // Interrupt asks the caller of a waiting call whether to abort the call. One thread uses it: the
 // thread that makes the call.
 class Interrupt {
  public:
-  // Returns the reason for aborting the call, or nothing to continue waiting.
-  using Ask = std::function<std::optional<std::string>()>;
   // The shortest time between two questions, since a question may take the Python interpreter's
   // lock.
   static constexpr std::chrono::milliseconds kMinInterval{20};
 
-  explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kMinInterval) {}
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
 
-  // Makes Check call `action` with the aborted status when the caller aborts the call.
-  void OnAbort(std::function<void(const Status&)> action) { on_abort_ = std::move(action); }
+  // Makes Check call part->GiveUp with the aborted status when the caller aborts the call, which
+  // other ranks wait for. Null ends that.
+  void OnAbort(Abandonable* part) { part_ = part; }
+  // Records that the call waits. The first question follows after kMinInterval, so that a call that
+  // does not wait reads no clock.
+  void NoteWait(Instant now) {
+    if (!has_waited()) next_ = now + kMinInterval;
+  }
+  bool has_waited() const { return next_ != Instant(); }
   // Returns ok, or aborted with the reason once the caller has aborted the call. An empty reason
   // lets a call that other ranks take part in go on, and fail at its end.
   const Status& Check(Instant now) {
+    NoteWait(now);
     if (!status_.ok() || now < next_) return status_;
     next_ = now + kMinInterval;
-    const std::optional<std::string> reason = ask_();
+    const std::optional<std::string> reason = Ask();
     if (!reason.has_value()) return status_;
-    if (reason->empty() && on_abort_) {
+    if (reason->empty() && part_ != nullptr) {
       fails_at_end_ = true;
       return status_;
     }
     status_ = Status(Code::kAborted, *reason);
-    if (on_abort_) on_abort_(status_);
+    if (part_ != nullptr) part_->GiveUp(status_);
     return status_;
   }
   // Returns the result of the last Check.
@@ -57,12 +72,31 @@ class Interrupt {
     return fails_at_end_ && result.ok() ? Status(Code::kAborted, "interrupted") : result;
   }
 
+ protected:
+  Interrupt() = default;
+  ~Interrupt() = default;
+
  private:
-  Ask ask_;
-  std::function<void(const Status&)> on_abort_;
-  Instant next_;  // when to ask again
+  // Returns the reason for aborting the call, or nothing to continue waiting.
+  virtual std::optional<std::string> Ask() = 0;
+
+  Abandonable* part_ = nullptr;
+  Instant next_;  // when to ask again, or Instant() if the call has not waited
   Status status_;
   bool fails_at_end_ = false;
+};
+
+// An Interrupt that calls `Function` to ask. Every call on a table makes one, so it allocates
+// nothing.
+template <class Function>
+class InterruptOf final : public Interrupt {
+ public:
+  explicit InterruptOf(Function ask) : ask_(std::move(ask)) {}
+
+ private:
+  std::optional<std::string> Ask() override { return ask_(); }
+
+  Function ask_;
 };
 
 // How long a call may wait.
@@ -79,7 +113,10 @@ struct WaitLimit {
 
   Instant earliest() const { return std::min(deadline, slice_end); }
   // Returns when a call that waits at `now` has to check next.
-  Instant NextCheck(Instant now) const { return std::min(earliest(), now + kCheckInterval); }
+  Instant NextCheck(Instant now) const {
+    if (interrupt != nullptr) interrupt->NoteWait(now);
+    return std::min(earliest(), now + kCheckInterval);
+  }
   bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
   // A waiting call calls this at each check, and returns the result unless it is ok: aborted if the
   // caller aborts the call, pending after the end of the slice. The deadline is not checked.

@@ -40,8 +40,7 @@ struct OwnedRequest {
     MV_ASSIGN_OR_RETURN(const auto rows, table->MustArrange(request)
                                              ? table->Arrange(&request)
                                              : Result<std::shared_ptr<const ArrangedAdd>>(nullptr));
-    Progress progress;
-    return table->Run(request, &progress, limit);
+    return table->Run(request, limit);
   }
 };
 
@@ -64,7 +63,7 @@ Status RunInBackground(const TableEntry& entry, RequestKind kind, int64_t count,
   const std::optional<std::string> left = LeaveReason(session);
   if (left.has_value()) return Status(Code::kAborted, *left).In(table.Where(NameOf(kind)));
   FlightRecorder::Entry* const record = RecordCall(table, kind, count);
-  Interrupt interrupt([session] { return LeaveReason(session); });
+  InterruptOf interrupt([session] { return LeaveReason(session); });
   const Status status = body(WaitLimit::Until(session->session->NextDeadline(), &interrupt));
   record->End(status.code());
   return status.ok() ? status : status.In(table.Where(NameOf(kind)));

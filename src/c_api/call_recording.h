@@ -69,12 +69,11 @@ Status RunCollective(MV_Session session, CallKind call, int64_t bytes, const Bod
   SessionEntry* const entry = use.get();
   const std::optional<std::string> left = LeaveReason(entry);
   if (left.has_value()) return Status(Code::kAborted, *left);
-  Interrupt interrupt([entry] {
+  InterruptOf interrupt([entry] {
     const std::optional<std::string> reason = LeaveReason(entry);
     return reason.has_value() ? reason : AskThisThread();
   });
-  interrupt.OnAbort(
-      [entry](const Status& reason) { entry->session->context()->state()->GiveUp(reason); });
+  interrupt.OnAbort(entry->session->context()->state());
   const Status status = MakeCollective(entry, call, bytes, &interrupt, body);
   return interrupt.ResultOf(status);
 }

@@ -103,10 +103,9 @@ int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_ten
     RunningSync running(sync);
     MV_RETURN_IF_NOT_OK(running.Begin(tensors, num_tensors));
     Table* const table = running.table->table;
-    return RunTableCall(running.table.get(), RequestKind::kExchange, table->spec().count(),
-                        [&](Progress* progress, const WaitLimit& limit) {
-                          return running.entry->sync->Run(table, progress, limit);
-                        });
+    return RunTableCall(
+        running.table.get(), RequestKind::kExchange, table->spec().count(),
+        [&](const WaitLimit& limit) { return running.entry->sync->Run(table, limit); });
   });
 }
 
@@ -118,8 +117,7 @@ int32_t MV_ParamSyncStart(MV_ParamSync sync, void* const* tensors, int64_t num_t
     Table* const table = running->table->table;
     const auto take_arguments = [&]() -> BackgroundBody {
       return [running, table](const WaitLimit& limit) {
-        Progress progress;
-        return running->entry->sync->Run(table, &progress, limit);
+        return running->entry->sync->Run(table, limit);
       };
     };
     // The use of the sync serves the call, too: MV_TableFree may be waiting for it, and would

@@ -39,8 +39,8 @@ Status CheckFlags(RequestKind kind, int32_t flags) {
                        ", received ", flags, " for ", NameOf(kind)));
 }
 
-// Runs `body`, a Status(Table*, Progress*, const WaitLimit&), as a call of that kind which passes
-// no data. `result` is the caller's pointer to a pointer.
+// Runs `body`, a Status(Table*, const WaitLimit&), as a call of that kind which passes no data.
+// `result` is the caller's pointer to a pointer.
 template <class Pointed, class Body>
 int32_t RunWithoutData(MV_Table handle, RequestKind kind, Pointed* result, const Body& body) {
   return OpenTables().With(handle, [&](TableEntry* entry) -> Status {
@@ -49,9 +49,8 @@ int32_t RunWithoutData(MV_Table handle, RequestKind kind, Pointed* result, const
     // The check of a get into `result` is right here, too: the call needs a worker, and a pointer
     // that is not null.
     MV_RETURN_IF_NOT_OK(table->Check(Request::Get(result), count));
-    return RunTableCall(entry, kind, count, [&](Progress* progress, const WaitLimit& limit) {
-      return body(table, progress, limit);
-    });
+    return RunTableCall(entry, kind, count,
+                        [&](const WaitLimit& limit) { return body(table, limit); });
   });
 }
 
@@ -60,11 +59,9 @@ Status RunCollectiveGet(TableEntry* entry, const Request& get, int64_t count) {
   MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
   const CallGuard guard(&entry->owner->in_collective_call);
   MV_RETURN_IF_NOT_OK(guard.Check("session"));
-  return RunWaiting(*entry, NameOf(get.kind), RecordCollectiveGet(*entry->table, count),
-                    /*is_collective=*/true, [&](WaitLimit limit) -> Status {
-                      MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
-                      return CollectiveGet(entry->table, get, limit);
-                    });
+  return RunRecorded(
+      *entry, NameOf(get.kind), RecordCollectiveGet(*entry->table, count), /*is_collective=*/true,
+      [&](const WaitLimit& limit) { return CollectiveGet(entry->table, get, limit); });
 }
 
 // Runs a request whose delta or result has `count` elements in the caller's memory, or, with a
@@ -92,10 +89,7 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
   MV_RETURN_IF_NOT_OK(rows.status());
   return RunTableCall(
       entry, request.kind, count,
-      [&](Progress* progress, const WaitLimit& limit) {
-        return table->Run(request, progress, limit);
-      },
-      request.is_peek);
+      [&](const WaitLimit& limit) { return table->Run(request, limit); }, request.is_peek);
 }
 
 int32_t RunRequest(MV_Table handle, const Request& request, int64_t count, int32_t flags = 0) {
@@ -157,12 +151,11 @@ int32_t MV_TableKeyCounts(MV_Table handle, int64_t* counts) {
     constexpr RequestKind kKind = RequestKind::kCountsOfRows;
     Table* const table = entry->table;
     MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, counts), 0));
-    return RunTableCall(entry, kKind, MV_KEY_COUNTS,
-                        [&](Progress*, const WaitLimit& limit) -> Status {
-                          const Result<KeyCounts> summed = table->CountKeys(limit);
-                          if (summed.ok()) std::memcpy(counts, &summed.value(), sizeof(KeyCounts));
-                          return summed.status();
-                        });
+    return RunTableCall(entry, kKind, MV_KEY_COUNTS, [&](const WaitLimit& limit) -> Status {
+      const Result<KeyCounts> summed = table->CountKeys(limit);
+      if (summed.ok()) std::memcpy(counts, &summed.value(), sizeof(KeyCounts));
+      return summed.status();
+    });
   });
 }
 
@@ -196,15 +189,15 @@ int32_t MV_TableAddGet(MV_Table handle, const void* delta, void* out, int64_t co
 int32_t MV_TableDeltaBuffer(MV_Table handle, void** buffer) {
   // This call counts as no add in statistics, because the add of the buffer will count.
   return RunWithoutData(handle, RequestKind::kTouch, buffer,
-                        [&](Table* table, Progress*, const WaitLimit& limit) {
+                        [&](Table* table, const WaitLimit& limit) {
                           return table->consistency()->DeltaBuffer(buffer, limit);
                         });
 }
 
 int32_t MV_TableView(MV_Table handle, const void** values) {
   return RunWithoutData(handle, RequestKind::kGet, values,
-                        [&](Table* table, Progress* progress, const WaitLimit& limit) {
-                          return table->consistency()->View(values, progress, limit);
+                        [&](Table* table, const WaitLimit& limit) {
+                          return table->consistency()->View(values, limit);
                         });
 }
 
@@ -268,7 +261,7 @@ int32_t MV_TableListChanges(MV_Table handle, int64_t since, int64_t* ranges, int
     }
     constexpr RequestKind kKind = RequestKind::kVersionsOfRows;
     MV_RETURN_IF_NOT_OK(table->Check(Request::Of(kKind, nullptr, 0, nullptr, ranges), 0));
-    return RunTableCall(entry, kKind, 0, [&](Progress*, const WaitLimit& limit) -> Status {
+    return RunTableCall(entry, kKind, 0, [&](const WaitLimit& limit) -> Status {
       std::vector<RowRange> rows;
       MV_ASSIGN_OR_RETURN(const int64_t listed, table->ListChanges(since, &rows, limit));
       for (size_t i = 0; i < rows.size(); ++i) {

@@ -16,28 +16,6 @@
 
 namespace multiverso::c_api {
 
-// Runs `body`, a Status(WaitLimit), which makes a call on the table and may wait until the
-// session's timeout. Then ends the record of the call. In a collective call, the other ranks wait
-// for this rank, so an abort by the caller ends the session for them, too.
-template <class Body>
-Status RunWaiting(const TableEntry& entry, const char* name, FlightRecorder::Entry* record,
-                  bool is_collective, const Body& body) {
-  const Table& table = *entry.table;
-  const Instant deadline = entry.owner->session->NextDeadline();
-  const Status status = RunCall([&](Interrupt* interrupt) {
-    if (is_collective) {
-      interrupt->OnAbort(
-          [&table](const Status& reason) { table.context()->state()->GiveUp(reason); });
-    }
-    return body(WaitLimit::Until(deadline, interrupt));
-  });
-  record->End(status.code());
-  return status.ok() ? status : status.In(table.Where(name));
-}
-
-// Returns the kind of request that MV_TableRun and MV_TableStart call `operation`.
-Result<RequestKind> KindOf(const char* operation);
-
 // Waits for the background calls of a table, and sets the deadline of the call that follows, whose
 // timeout begins when they have ended.
 inline Status Drain(const TableEntry& entry, WaitLimit* limit) {
@@ -46,9 +24,39 @@ inline Status Drain(const TableEntry& entry, WaitLimit* limit) {
   return Status::Ok();
 }
 
-// Runs `body`, a Status(Progress*, const WaitLimit&), which makes a call of kind `kind` that
-// Table::Check has accepted. A call that need not wait reads no clock and allocates no memory. No
-// other worker waits for a peek (Request::is_peek).
+// Runs `body`, a Status(const WaitLimit&), which makes a call on the table and may wait until the
+// session's timeout. Then ends the record of the call. A call that need not wait reads no clock and
+// allocates no memory. In a collective call, the other ranks wait for this rank, so an abort by the
+// caller ends the session for them, too.
+template <class Body>
+Status RunRecorded(const TableEntry& entry, const char* name, FlightRecorder::Entry* record,
+                   bool is_collective, const Body& body) {
+  const Table& table = *entry.table;
+  InterruptOf interrupt(&AskThisThread);
+  if (is_collective) interrupt.OnAbort(table.context()->state());
+  WaitLimit limit =
+      WaitLimit::Until(record->began_at() + entry.owner->session->timeout(), &interrupt);
+  const auto run = [&]() -> Status {
+    // A worker's calls on a table run in the order in which they were made.
+    if (!entry.background->IsIdle()) MV_RETURN_IF_NOT_OK(Drain(entry, &limit));
+    return body(limit);
+  };
+  Status status = run();
+  if (interrupt.has_waited()) {
+    status = interrupt.ResultOf(status);
+    record->End(status.code());
+  } else {
+    record->EndAtOnce(status.code());
+  }
+  if (!status.ok()) status = status.In(table.Where(name));
+  return status;
+}
+
+// Returns the kind of request that MV_TableRun and MV_TableStart call `operation`.
+Result<RequestKind> KindOf(const char* operation);
+
+// Runs `body`, a Status(const WaitLimit&), which makes a call of kind `kind` that Table::Check has
+// accepted. No other worker waits for a peek (Request::is_peek).
 template <class Body>
 Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Body& body,
                     bool is_peek = false) {
@@ -57,27 +65,8 @@ Status RunTableCall(TableEntry* entry, RequestKind kind, int64_t count, const Bo
   const bool needs_order = is_peek ? table.EveryGetIsCollective() : table.NeedsOrder(kind);
   const CallGuard guard(needs_order ? &entry->in_round_call : nullptr);
   MV_RETURN_IF_NOT_OK(guard.Check("table"));
-  FlightRecorder::Entry* const record = RecordCall(table, kind, count);
-  Progress progress;
-  // A worker's calls on a table run in the order in which they were made.
-  const bool must_drain = !entry->background->IsIdle();
-  if (!must_drain && table.RunsHere(kind)) {
-    // The slice has ended before the call, so the call returns pending where it would have to wait.
-    const Status status = body(&progress, WaitLimit{Instant::max(), Instant::min()});
-    if (status.ok()) {
-      record->EndAtOnce(Code::kOk);
-      return status;
-    }
-    if (!status.pending()) {
-      record->EndAtOnce(status.code());
-      return status.In(table.Where(NameOf(kind)));
-    }
-  }
-  return RunWaiting(*entry, NameOf(kind), record, needs_order && !is_peek,
-                    [&](WaitLimit limit) -> Status {
-                      if (must_drain) MV_RETURN_IF_NOT_OK(Drain(*entry, &limit));
-                      return body(&progress, limit);
-                    });
+  return RunRecorded(*entry, NameOf(kind), RecordCall(table, kind, count), needs_order && !is_peek,
+                     body);
 }
 
 // Makes a call that the background thread of a table runs. It owns its arguments.

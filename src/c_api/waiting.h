@@ -32,7 +32,7 @@ std::optional<std::string> AskThisThread();
 template <class Body>
 Status RunCall(const Body& body) {
   MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());
-  Interrupt interrupt(&AskThisThread);
+  InterruptOf interrupt(&AskThisThread);
   const Status status = body(&interrupt);
   return interrupt.ResultOf(status);
 }

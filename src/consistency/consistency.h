@@ -19,7 +19,7 @@ class RoundService;
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees the
 // call. In sync mode all workers must have made the same calls on the table before the sync point.
 struct SyncPoint {
-  uint64_t number = 0;    // counted in the session, from 1
+  uint64_t number = 0;    // the same on all ranks (Group::calls)
   const char* call = "";  // the name of the call, for messages
   bool is_last = false;   // no round follows the sync point
 };
@@ -35,15 +35,14 @@ inline Status AddAfterFinish() {
   return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
 }
 
-// One thread of a worker at a time makes the calls on a table. Like the shard's functions, a call
-// returns pending rather than wait past its time slice, and continues from its progress. What a
+// One thread of a worker at a time makes the calls on a table, and a call waits to its end. What a
 // function does by default is what async mode does.
 class Consistency {
  public:
   virtual ~Consistency() = default;
 
   // Runs a request when this worker may make the call, and counts the call.
-  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
+  virtual Status Run(const Request& request, const WaitLimit& limit) = 0;
   // For tables on several nodes: passes requests to `runner` from now on, and not to this node's
   // shard. In sync mode these are only gets of values that this node does not have, after
   // Request::rounds rounds; a server that has begun a later round answers with a state error. On
@@ -60,7 +59,7 @@ class Consistency {
   }
   // Waits as a get does, and sets *values to the parameters, which do not change before this
   // worker's next add.
-  virtual Status View(const void** values, Progress* /*progress*/, const WaitLimit& /*limit*/) {
+  virtual Status View(const void** values, const WaitLimit& /*limit*/) {
     *values = nullptr;
     return Status::Ok();
   }
@@ -82,6 +81,9 @@ class Consistency {
   virtual Status CompareAt(const SyncPoint& /*point*/) { return Status::Ok(); }
   // Announces that this worker has released the table.
   virtual void Depart() {}
+  // Aborts the session with a mismatch, and returns it, if a worker will not make its adds of the
+  // first `rounds` rounds, for whose values this worker waits, because it waits in another call.
+  virtual Status CheckAdds(uint64_t /*rounds*/) { return Status::Ok(); }
   // Returns whether at least `rounds` rounds have been applied to the parameters.
   virtual bool HasApplied(uint64_t /*rounds*/) const { return true; }
   // Returns whether a change by a round after the first `rounds` rounds has begun.
@@ -103,8 +105,8 @@ class AsyncMode final : public Consistency {
  public:
   explicit AsyncMode(Shard* shard) : runner_(shard) {}
 
-  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override {
-    return runner_->Run(request, progress, limit);
+  Status Run(const Request& request, const WaitLimit& limit) override {
+    return runner_->Run(request, limit);
   }
   void PassTo(RequestRunner* runner, RoundService* /*service*/) override { runner_ = runner; }
 

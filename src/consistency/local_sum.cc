@@ -231,17 +231,15 @@ Status LocalSum::Read(const Request& request, uint64_t rounds, const char* call,
   return Status::Ok();
 }
 
-Status LocalSum::ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
-                              const WaitLimit& limit) {
+Status LocalSum::ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) {
   auto* const out = static_cast<char*>(request.out);
   const bool is_exchange = request.kind == RequestKind::kExchange;
-  const char* const call = is_exchange ? "sync" : "add_get";
   const OwnBlock own{static_cast<const char*>(request.delta), out};
-  // progress->done counts the blocks that have been written to `out`.
-  for (; progress->done < clocks_->workers(); ++progress->done) {
-    const int owner = (clocks_->me() + static_cast<int>(progress->done)) % clocks_->workers();
+  for (int i = 0; i < clocks_->workers(); ++i) {
+    const int owner = (clocks_->me() + i) % clocks_->workers();
     const bool is_own = owner == clocks_->me();
-    MV_RETURN_IF_NOT_OK(WaitForBlock(owner, rounds - 1, is_own ? own : OwnBlock{}, call, limit));
+    MV_RETURN_IF_NOT_OK(
+        WaitForBlock(owner, rounds - 1, is_own ? own : OwnBlock{}, NameOf(request.kind), limit));
     // The new values of this worker's own block are in `out` already, unless another worker added
     // rows in this round, because a sum by rows does not write to `out`.
     const bool is_out = is_own && own_block_is_out_;

@@ -43,8 +43,7 @@ class LocalSum final : public StagedSum {
   bool HasSummed(uint64_t rounds) const override;
   Status Read(const Request& request, uint64_t rounds, const char* call,
               const WaitLimit& limit) override;
-  Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
-                      const WaitLimit& limit) override;
+  Status ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) override;
   const void* values() const override { return shard_->values(); }
   bool SumsInPlace() const override { return true; }
   Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,

@@ -74,11 +74,14 @@ Status RoundService::PollSums(bool* did_work, bool* is_awaiting) {
     if (piece == nullptr) break;
     *did_work = true;
     const bool has_header = piece->bytes.size() >= sizeof(PieceHeader);
+    const int sender = has_header ? piece->header()->sender : -1;
     const auto found = rounds_by_table_.find(has_header ? piece->header()->table : -1);
-    if (found == rounds_by_table_.end()) {
+    if (found == rounds_by_table_.end() || sender < 0 || sender >= context_->members().size()) {
       context_->control_channel()->ReportInvalid("sum", -1);
       continue;
     }
+    // A rank that was suspended does not know yet that the others count it as lost.
+    if (context_->peers()->IsExcludedForSilence(sender)) continue;
     MV_RETURN_IF_NOT_OK(found->second->Receive(std::move(piece)));
   }
   for (const auto& [id, rounds] : rounds_by_table_) {

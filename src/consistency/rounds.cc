@@ -5,21 +5,10 @@
 #include "base/wait_lines.h"
 
 namespace multiverso {
-namespace {
 
-// Values of Progress::phase. Add passes from kEnter to kStage, Get from kEnter to kRead, and AddGet
-// through all three.
-constexpr int32_t kEnter = 0;
-constexpr int32_t kStage = 1;
-constexpr int32_t kRead = 2;
-
-}  // namespace
-
-Status Rounds::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (request.kind == RequestKind::kAddGet || request.kind == RequestKind::kExchange) {
-    return AddGet(request, progress, limit);
-  }
-  return IsAdd(request.kind) ? Add(request, progress, limit) : Get(request, progress, limit);
+Status Rounds::Run(const Request& request, const WaitLimit& limit) {
+  if (!IsAdd(request.kind)) return Get(request, limit);
+  return ReturnsData(request.kind) ? AddGet(request, limit) : Add(request, limit);
 }
 
 // ---- Adding -------------------------------------------------------------------------------------
@@ -67,13 +56,10 @@ void Rounds::Stage(const Request& request, int buffer) {
   used_in_[buffer] = round + 1;
 }
 
-Status Rounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
+Status Rounds::Add(const Request& request, const WaitLimit& limit) {
   constexpr char kCall[] = "add";
-  if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(sum_->Touch(request, limit));
-    MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(kCall, limit));
-    progress->phase = kStage;
-  }
+  MV_RETURN_IF_NOT_OK(sum_->Touch(request, limit));
+  MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(kCall, limit));
   int buffer = 0;
   const void* const whole = HasIds(request.kind) ? nullptr : request.delta;
   MV_RETURN_IF_NOT_OK(WaitForBuffer(whole, kCall, limit, &buffer));
@@ -85,37 +71,28 @@ Status Rounds::Add(const Request& request, Progress* progress, const WaitLimit& 
   return Status::Ok();
 }
 
-Status Rounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
-  const char* const call = request.kind == RequestKind::kExchange ? "sync" : "add_get";
-  if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
-    MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(call, limit));
-    progress->phase = kStage;
-  }
-  if (progress->phase == kStage) {
-    int buffer = 0;
-    MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, call, limit, &buffer));
-    // The delta is staged first and both ticks are then made together, so that other workers need
-    // to fetch this worker's clock only once.
-    Stage(request, buffer);
-    MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kAdd));
-    clocks_->CountAdd();
-    sum_->NoteAdd();
-    MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kGet));
-    progress->phase = kRead;
-  }
-  return sum_->ReadAfterAdd(request, clocks_->my_adds(), progress, limit);
+Status Rounds::AddGet(const Request& request, const WaitLimit& limit) {
+  const char* const call = NameOf(request.kind);
+  MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
+  MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(call, limit));
+  int buffer = 0;
+  MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, call, limit, &buffer));
+  // The delta is staged first and both ticks are then made together, so that other workers need to
+  // fetch this worker's clock only once.
+  Stage(request, buffer);
+  MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kAdd));
+  clocks_->CountAdd();
+  sum_->NoteAdd();
+  MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kGet));
+  return sum_->ReadAfterAdd(request, clocks_->my_adds(), limit);
 }
 
 // ---- Getting ------------------------------------------------------------------------------------
 
-Status Rounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
+Status Rounds::Get(const Request& request, const WaitLimit& limit) {
   constexpr char kCall[] = "get";
   if (request.is_peek || clocks_->i_have_finished()) return GetComplete(request, limit);
-  if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
-    progress->phase = kRead;
-  }
+  MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
   return sum_->Read(request, clocks_->my_adds(), kCall, limit);
 }
 
@@ -139,17 +116,14 @@ Status Rounds::GetComplete(const Request& request, const WaitLimit& limit) {
   }
 }
 
-Status Rounds::View(const void** values, Progress* progress, const WaitLimit& limit) {
+Status Rounds::View(const void** values, const WaitLimit& limit) {
   constexpr char kCall[] = "view";
   // After this worker has finished, the others change the parameters at any time.
   *values = clocks_->i_have_finished() ? nullptr : sum_->values();
   if (*values == nullptr) return Status::Ok();
-  if (progress->phase == kEnter) {
-    // The view shows the parameters themselves, so all rows must be there.
-    MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
-    MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
-    progress->phase = kRead;
-  }
+  // The view shows the parameters themselves, so all rows must be there.
+  MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
+  MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
   return sum_->AwaitSummed(clocks_->my_adds(), kCall, limit);
 }
 

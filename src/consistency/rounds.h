@@ -29,9 +29,9 @@ class Rounds final : public Consistency {
          std::unique_ptr<StagedSum> sum)
       : clocks_(std::move(clocks)), staging_(staging), index_(index), sum_(std::move(sum)) {}
 
-  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
+  Status Run(const Request& request, const WaitLimit& limit) override;
   Status DeltaBuffer(void** buffer, const WaitLimit& limit) override;
-  Status View(const void** values, Progress* progress, const WaitLimit& limit) override;
+  Status View(const void** values, const WaitLimit& limit) override;
   bool HasRounds() const override { return true; }
   void PassTo(RequestRunner* runner, RoundService* service) override {
     sum_->PassTo(runner, service);
@@ -41,6 +41,7 @@ class Rounds final : public Consistency {
   void ReachSyncPoint(const SyncPoint& point) override;
   CallDigest CallsBefore(const SyncPoint& point) const override;
   Status CompareAt(const SyncPoint& point) override { return clocks_->CompareAt(point); }
+  Status CheckAdds(uint64_t rounds) override { return clocks_->CheckAdds(rounds, "get"); }
   void Depart() override;
   bool HasApplied(uint64_t rounds) const override { return sum_->HasApplied(rounds); }
   bool HasBegun(uint64_t rounds) const override { return sum_->HasBegun(rounds); }
@@ -51,10 +52,10 @@ class Rounds final : public Consistency {
 
  private:
   bool is_worker() const { return clocks_->me() >= 0; }
-  Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
+  Status Add(const Request& request, const WaitLimit& limit);
   // Runs an add_get or an exchange.
-  Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
-  Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
+  Status AddGet(const Request& request, const WaitLimit& limit);
+  Status Get(const Request& request, const WaitLimit& limit);
   // Returns the parameters after the last complete round, for a peek (Request::is_peek), and for a
   // worker that has finished.
   Status GetComplete(const Request& request, const WaitLimit& limit);

@@ -166,23 +166,18 @@ Status SpanningSum::Read(const Request& request, uint64_t rounds, const char* ca
     CopyRows(request, is_copied && shape_.results != WireFormat::kFloat32);
   } else {
     if (!HasIds(request.kind)) words()->is_copy_wanted.store(1, std::memory_order_relaxed);
-    // Fetching waits to its end.
-    if (limit.slice_end <= Clock::now()) return Status::Pending();
     Request fetched = request;
     fetched.kind = HasIds(request.kind) ? RequestKind::kGetRows : RequestKind::kGet;
     fetched.rounds = rounds;
-    Progress fetching;
-    MV_RETURN_IF_NOT_OK(runner_->Run(fetched, &fetching, limit));
+    MV_RETURN_IF_NOT_OK(runner_->Run(fetched, limit));
   }
   rounds_read_ = std::max(rounds_read_, rounds);
   return Status::Ok();
 }
 
-Status SpanningSum::ReadAfterAdd(const Request& request, uint64_t rounds, Progress* /*progress*/,
-                                 const WaitLimit& limit) {
-  const bool is_exchange = request.kind == RequestKind::kExchange;
-  MV_RETURN_IF_NOT_OK(Read(request, rounds, is_exchange ? "sync" : "add_get", limit));
-  if (is_exchange) {
+Status SpanningSum::ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(Read(request, rounds, NameOf(request.kind), limit));
+  if (request.kind == RequestKind::kExchange) {
     TensorExchange(shard_->updater(), *shard_->hyper(), request)
         .Settle(0, request.tensors->count());
   }

@@ -30,8 +30,7 @@ class SpanningSum final : public StagedSum {
   bool HasSummed(uint64_t rounds) const override;
   Status Read(const Request& request, uint64_t rounds, const char* call,
               const WaitLimit& limit) override;
-  Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
-                      const WaitLimit& limit) override;
+  Status ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) override;
   Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                        uint64_t* rounds) override;
   bool HasBegun(uint64_t rounds) const override;

@@ -14,8 +14,8 @@ namespace multiverso {
 
 class RoundService;
 
-// The calls of one rank on one table, made by one thread at a time. A call returns pending rather
-// than wait past its time slice. "The first n rounds" are rounds 0 to n - 1.
+// The calls of one rank on one table, made by one thread at a time. "The first n rounds" are rounds
+// 0 to n - 1.
 class StagedSum {
  public:
   virtual ~StagedSum() = default;
@@ -47,8 +47,7 @@ class StagedSum {
                       const WaitLimit& limit) = 0;
   // Waits until the first `rounds` rounds have been applied, the last of which has the delta that
   // this worker has staged in an add_get or exchange, and copies the parameters.
-  virtual Status ReadAfterAdd(const Request& request, uint64_t rounds, Progress* progress,
-                              const WaitLimit& limit) = 0;
+  virtual Status ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) = 0;
   // Returns the parameters if workers may read them in place, or null.
   virtual const void* values() const { return nullptr; }
   // Returns whether workers may stage a delta in place, in the buffer that Staging has for it.

@@ -20,7 +20,7 @@ class StalenessBound final : public Consistency {
   StalenessBound(uint64_t staleness, Shard* shard, WorkerClocks clocks)
       : staleness_(staleness), runner_(shard), clocks_(std::move(clocks)) {}
 
-  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
+  Status Run(const Request& request, const WaitLimit& limit) override;
   void PassTo(RequestRunner* runner, RoundService* /*service*/) override { runner_ = runner; }
   bool HasRounds() const override { return true; }
   void Finish() override { clocks_.Finish(); }
@@ -33,7 +33,7 @@ class StalenessBound final : public Consistency {
 
  private:
   // Waits until this worker may make the call.
-  Status AwaitBound(RequestKind kind, Progress* progress, const WaitLimit& limit);
+  Status AwaitBound(RequestKind kind, const WaitLimit& limit);
 
   uint64_t staleness_;
   RequestRunner* runner_;

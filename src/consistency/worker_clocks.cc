@@ -172,6 +172,16 @@ Status WorkerClocks::ComparePair(const SyncPoint& sync_point, int worker, int ot
                            NameOf(KindOf(ahead, tick)));
 }
 
+Status WorkerClocks::CheckAdds(uint64_t rounds, const char* call) {
+  for (int worker = 0; worker < workers(); ++worker) {
+    // The call is read before the adds, because the worker made its adds before it began the call.
+    const char* const their_call = context_->peers()->CollectiveAwaitedBy(rank_of(worker));
+    if (their_call == nullptr || HasPassed(worker, rounds - 1)) continue;
+    return AbortWithMismatch(ticks(worker), adds(worker), me_, call, worker, their_call);
+  }
+  return Status::Ok();
+}
+
 Status WorkerClocks::CompareAt(const SyncPoint& sync_point) {
   if (!AllAt(sync_point.number)) return Status::Pending();
   const auto is_there = [&](int worker) {

@@ -146,9 +146,10 @@ class WorkerClocks {
   // add that the others do not make would be lost.
   void ReachSyncPoint(const SyncPoint& sync_point);
   // Announces the sync point and compares nothing, because the numbers of calls may differ.
-  void ArriveAt(uint64_t sync_point) {
-    slots_[me_].sync_point.store(sync_point, std::memory_order_release);
-  }
+  void ArriveAt(uint64_t sync_point) { slots_[me_].sync_point.store(sync_point); }
+  // Aborts the session with a mismatch, and returns it, if a worker waits in a collective call that
+  // has not made its adds of the first `rounds` rounds, for which this worker waits in `call`.
+  Status CheckAdds(uint64_t rounds, const char* call);
   // Compares the ticks of all pairs of workers at the sync point, and returns the mismatch.
   // Returns pending while some worker, as far as this node knows, has not reached the sync point.
   Status CompareAt(const SyncPoint& sync_point);
@@ -215,8 +216,7 @@ class WorkerClocks {
   std::vector<int> also_needed_;
   Words* words_;
   Slot* slots_;
-  PeerWatch watch_;  // of the current wait, which a call that returns pending does not end
-  bool waiting_ = false;
+  PeerWatch watch_;  // of the current wait
   // Whether the session was aborted when the wait began.
   bool aborted_before_ = false;
   std::optional<Instant> abort_noticed_;
@@ -227,28 +227,18 @@ class WorkerClocks {
 
 template <class Done, class NeedOf>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of) {
-  if (SpinUntil(done, context_->memory()->spin_policy())) {
-    waiting_ = false;  // of an earlier call that returned pending
-    return Status::Ok();
-  }
-  if (!waiting_) {
-    waiting_ = true;
-    watch_.Begin();
-    aborted_before_ = context_->state()->IsAborted();
-    abort_noticed_.reset();
-    WakeLeader();
-  }
+  if (SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
+  watch_.Begin();
+  aborted_before_ = context_->state()->IsAborted();
+  abort_noticed_.reset();
+  WakeLeader();
   for (;;) {
     const Instant next_check = limit.NextCheck(Clock::now());
-    if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) break;
+    if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) return Status::Ok();
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.
-    if (!status.ok() && !status.pending() && done()) break;
-    if (!status.ok() && !status.pending()) waiting_ = false;
-    MV_RETURN_IF_NOT_OK(status);
+    if (!status.ok()) return done() ? Status::Ok() : status;
   }
-  waiting_ = false;
-  return Status::Ok();
 }
 
 }  // namespace multiverso

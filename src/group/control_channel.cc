@@ -259,25 +259,28 @@ void ControlChannel::SendIfSilent(int rank) {
 
 void ControlChannel::SendHeartbeatIfDue() {
   const Instant now = Clock::now();
-  if (has_sent_last_ || now < last_heartbeat_ + failure_detector_->interval()) return;
+  if (has_closed_ || now < last_heartbeat_ + failure_detector_->interval()) return;
   last_heartbeat_ = now;
-  // A rank that closes may become the first service rank of its node only now.
-  SendHeartbeat(/*is_last=*/is_closing_);
+  // A node whose first rank is suspended is not silent.
+  if (SpeaksForNode()) SendHeartbeat(/*is_last=*/false);
 }
 
 void ControlChannel::AnnounceClose() {
   (void)MV_FAILPOINT("channel.close");
   const std::unique_lock<std::mutex> guard = LockWithin(kSendTimeout, &polling_);
   if (!guard.owns_lock()) return;
-  is_closing_ = true;
-  SendHeartbeat(/*is_last=*/true);
+  has_closed_ = true;
+  const std::vector<int>& here = members_->node_ranks();
+  const bool any_open = std::any_of(here.begin(), here.end(), [this](int rank) {
+    return rank != members_->rank() && memory_->slot(rank).state.load() == RankSlot::kAlive;
+  });
+  // After an abort, no rank waits for those that are still open.
+  if (!any_open || memory_->IsAborted()) SendHeartbeat(/*is_last=*/true);
 }
 
 void ControlChannel::SendHeartbeat(bool is_last) {
-  if (!SpeaksForNode()) return;
   ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
-  has_sent_last_ = is_last;
   SendToOtherNodes(message);
 }
 

@@ -71,8 +71,8 @@ class ControlChannel {
   void SendToOtherNodes(const ControlMessage& message);
   // Reports that a rank of this node left or died. Does not wait.
   void SendExit(int rank, RankSlot::State state, const std::string& reason);
-  // Called before this rank closes. Announces that the heartbeats of this node end, if this rank
-  // sends them, so that the node's silence means nothing from now on.
+  // Called when this rank has closed or left, and no rank waits for it any more. The last rank of
+  // the node tells the others that the node's silence means nothing from now on.
   void AnnounceClose();
 
   // Asks the other nodes which members on them have not begun that collective.
@@ -107,10 +107,9 @@ class ControlChannel {
   // node silent. What this node was told is reported by the node that has found it.
   void SendIfSilent(int rank);
   void SendHeartbeatIfDue();
-  // Sends a heartbeat of this node if this rank speaks for it.
+  // Sends a heartbeat of this node.
   void SendHeartbeat(bool is_last);
-  // Returns whether this rank is the first service rank of its node that runs. A node whose first
-  // rank is suspended is not silent.
+  // Returns whether this rank is the first service rank of its node that runs.
   bool SpeaksForNode() const;
 
   std::unique_ptr<Messenger> messenger_;
@@ -126,8 +125,7 @@ class ControlChannel {
   DeferredFailure failure_;
   Instant last_check_{};
   Instant last_heartbeat_{};
-  bool is_closing_ = false;
-  bool has_sent_last_ = false;  // the last heartbeat of this node
+  bool has_closed_ = false;     // and sends no heartbeats any more
   std::vector<bool> reported_;  // by rank: whether this rank has reported its loss
   std::atomic<int64_t> invalid_{0};
 };

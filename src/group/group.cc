@@ -76,6 +76,7 @@ bool Group::IsCompleted() const { return HasReached(group_state_->completed, seq
 void Group::BeginFailure(CollectiveKind kind, const Status& failure) {
   const Vote vote = Vote::Of(failure);
   next_failure_ = Status::Ok();
+  CountCall(kind);
   Begin(FailureOf(kind), &vote, sizeof(vote));
 }
 
@@ -98,6 +99,7 @@ Status Group::Agree(CollectiveKind kind, const Status& mine, const std::vector<i
 
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
   if (!next_failure_.ok()) return BeginFailure(kind, Status(next_failure_));
+  CountCall(kind);
   Begin(kind, data, bytes);
 }
 
@@ -105,8 +107,10 @@ void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   (void)MV_FAILPOINT("group.begin");
   watch_.Begin(kind == CollectiveKind::kOpen ? kStartTimeoutOption : kTimeoutOption);
   // In an aborted session, no rank will wait for this rank. But ranks that have not noticed the
-  // abort may still be reading its slots, so this rank must not write into them.
-  was_refused_ = state_->IsAborted() || !state_->CheckNotExcluded().ok();
+  // abort may still be reading its slots, so this rank must not write into them. The same is true
+  // of ranks that are late in a collective that this rank has given up.
+  kind_ = kind;
+  was_refused_ = given_up_for_ >= 0 || state_->IsAborted() || !state_->CheckNotExcluded().ok();
   if (was_refused_) return;
   ++sequence_;
   inquiry_.reset();
@@ -161,7 +165,10 @@ Status Group::AwaitResult(const WaitLimit& limit, Attachment* attachment) {
 }
 
 Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
-  if (was_refused_) return state_->CheckRunning(/*was_waiting=*/false);
+  if (was_refused_) {
+    MV_RETURN_IF_NOT_OK(state_->CheckRunning(/*was_waiting=*/false));
+    return CheckCanBegin(OwnKind());
+  }
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
     const Instant until = limit.NextCheck(Clock::now());
@@ -251,8 +258,6 @@ int Group::RankThatFailed() const {
   return found == begun.end() ? -1 : *found;
 }
 
-CollectiveKind Group::OwnKind() const { return payload(members_->rank()).kind(); }
-
 std::vector<int> Group::LateMembers(bool only_here) const {
   std::vector<int> late;
   for (const int rank : ranks_) {
@@ -317,6 +322,22 @@ Status Group::AgreedResult() const {
   return failure.peer() == nullptr ? failure : peers_->About(failure.peer()->rank, failure);
 }
 
+Status Group::CheckCanBegin(CollectiveKind kind) const {
+  if (given_up_for_ < 0) return Status::Ok();
+  return watch_.Lost({given_up_for_}, watch_.WhileWaiting(NameOf(kind)));
+}
+
+Status Group::GiveUp(int rank) {
+  if (!members_->survives_losses()) given_up_for_ = rank;
+  Status lost = watch_.Lost({rank}, watch_.WhileWaiting(NameOf(OwnKind())));
+  if (spans_nodes() && IsLeader()) {
+    const Vote vote = Vote::Of(lost);
+    exchange_->GiveUp(sequence_, FailureOf(OwnKind()),
+                      std::string(reinterpret_cast<const char*>(&vote), sizeof(vote)));
+  }
+  return lost;
+}
+
 Status Group::CheckPeers(const std::vector<int>& late) {
   bool any_excluded = false;
   for (const int rank : late) {
@@ -331,7 +352,7 @@ Status Group::CheckPeers(const std::vector<int>& late) {
       any_excluded = true;
       if (peers_->IsExcluded(rank)) continue;
     }
-    return watch_.Lost({rank}, WaitText());
+    return GiveUp(rank);
   }
   if (any_excluded) return Status::Pending();
   return spans_nodes() ? CheckLeaders() : Status::Ok();
@@ -351,7 +372,7 @@ Status Group::CheckLeaders() {
 
 Status Group::CheckLost(int rank) {
   if (!watch_.MessagesHaveArrived() || IsCompleted()) return Status::Ok();
-  return watch_.Lost({rank}, WaitText());
+  return GiveUp(rank);
 }
 
 Status Group::CheckOtherGroups(const std::vector<int>& late) const {

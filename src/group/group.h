@@ -90,6 +90,13 @@ class Group {
   Status CheckTookPart(const std::vector<int>& ranks, const std::string& consequence) const;
   // Returns the number of the last collective, which is the same on all participants.
   uint64_t sequence() const { return sequence_; }
+  // Returns how many collectives this rank has begun, without those that ask whether all leave, and
+  // those that Wait has begun again: as many as every member that has made as many calls.
+  uint64_t calls() const { return calls_; }
+  // Returns PeerLost if this rank has given up a collective for lack of a rank. A caller that
+  // writes what other members read in a collective asks before it writes, since they may still read
+  // what it wrote for the one that it has given up.
+  Status CheckCanBegin(CollectiveKind kind) const;
   // Returns the payload of a participant in the last collective. The caller reads it before this
   // rank begins its next collective, since the participant may then overwrite the slot.
   const ExchangeSlot& payload(int rank) const;
@@ -98,15 +105,18 @@ class Group {
   Status Mismatch(const std::string& text) const;
 
  private:
+  void CountCall(CollectiveKind kind) { calls_ += AsksAboutLeaving(kind) ? 0 : 1; }
   void Begin(CollectiveKind kind, const void* data, int64_t bytes);
   // Does what Wait does, for a rank that the others have not excluded.
   Status AwaitResult(const WaitLimit& limit, Attachment* attachment);
   // Waits until the collective is complete.
   Status AwaitCompletion(const WaitLimit& limit, Attachment* attachment);
+  // Gives up the collective for lack of that rank, and with it all later ones. Returns PeerLost.
+  Status GiveUp(int rank);
   // Returns whether that rank has begun the collective that is `later` after the last one here.
   bool HasBegun(int rank, uint64_t later = 0) const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
-  CollectiveKind OwnKind() const;
+  CollectiveKind OwnKind() const { return WithoutFailure(kind_); }
   // Returns a participant that asks because its program has failed, or -1.
   int RankThatFailed() const;
   // Returns the result of the complete collective.
@@ -133,7 +143,6 @@ class Group {
   // Returns ok while the last messages of the lost rank may still arrive, since they may complete
   // the collective, and then PeerLost.
   Status CheckLost(int rank);
-  std::string WaitText() const { return watch_.WhileWaiting(NameOf(OwnKind())); }
 
   const int index_;
   std::vector<int> ranks_;
@@ -146,9 +155,12 @@ class Group {
   std::unique_ptr<LeaderExchange> exchange_;  // null if all members are on this node
   NodeControl::GroupState* group_state_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
+  uint64_t calls_ = 0;
   Status next_failure_;
   PeerWatch watch_;
-  bool was_refused_ = false;  // the session was aborted, or this rank excluded, before it began
+  CollectiveKind kind_{};     // of this rank's latest call, marked if it has failed
+  bool was_refused_ = false;  // it could not begin: see Begin
+  int given_up_for_ = -1;     // the lost rank for lack of which this rank has given up a collective
   std::optional<LateInquiry> inquiry_;
 };
 

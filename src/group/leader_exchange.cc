@@ -43,6 +43,17 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
   }
   sent_ = sequence;
   if (attachment != nullptr) Attach(attachment->Pack(), &contribution);
+  return SendToOthers(contribution);
+}
+
+void LeaderExchange::GiveUp(uint64_t sequence, CollectiveKind kind, const std::string& vote) {
+  if (sent_ == sequence) return;
+  sent_ = sequence;
+  // Whoever cannot be told waits for this rank until its deadline.
+  (void)SendToOthers(PackFailure(*members_, group_, sequence, kind, vote));
+}
+
+Status LeaderExchange::SendToOthers(const std::string& contribution) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
     const int leader = LeaderOf(node);
     if (node == members_->node() || leader < 0) continue;

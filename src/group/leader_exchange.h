@@ -7,7 +7,8 @@
 //
 // The first node with members sends its contribution last, unless it has an attachment: while that
 // node's leader waits for the others, it can give up the collective for all ranks, and no other
-// rank completes it.
+// rank completes it. A leader that gives up before it has sent its contribution tells the others,
+// since they may lack only that.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,9 @@ class LeaderExchange {
   // the payloads of all nodes are in the control segment and this node's contribution is sent, and
   // pending before. Never waits. `attachment` may be null.
   Status Exchange(uint64_t sequence, Attachment* attachment);
+  // Called by the leader when it gives up that collective because a rank is lost. `kind` is that of
+  // its call, marked as a failure, and `vote` the failure.
+  void GiveUp(uint64_t sequence, CollectiveKind kind, const std::string& vote);
   // Returns the nodes whose contribution to that collective has not arrived.
   std::vector<int> MissingNodes(uint64_t sequence) const;
 
@@ -61,6 +65,8 @@ class LeaderExchange {
   // Returns whether this is the first node with members.
   bool IsFirstNode() const;
   Status SendContribution(uint64_t sequence, Attachment* attachment);
+  // Sends these bytes to the leaders of all other nodes.
+  Status SendToOthers(const std::string& contribution);
   // Stores the contribution in `bytes`, if it is needed. Returns false if it is invalid.
   bool Store(const std::string& bytes, uint64_t sequence, Attachment* attachment);
 

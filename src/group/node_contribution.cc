@@ -25,6 +25,11 @@ bool IsMember(const Membership& members, int group, int rank) {
   return group == kWorldGroup || members.is_worker(rank);
 }
 
+void AppendMember(int rank, CollectiveKind kind, const std::string& data, std::string* bytes) {
+  AppendRaw(Entry{rank, static_cast<uint32_t>(kind), static_cast<uint32_t>(data.size())}, bytes);
+  *bytes += data;
+}
+
 }  // namespace
 
 int64_t MaxContributionBytes(const Membership& members) {
@@ -43,10 +48,18 @@ bool PackContribution(const NodeMemory& memory, const Membership& members, int g
     CollectiveKind kind{};
     std::string data;
     if (!progress.SlotFor(sequence).ReadIfCurrent(sequence, &kind, &data)) return false;
-    AppendRaw(Entry{rank, static_cast<uint32_t>(kind), static_cast<uint32_t>(data.size())}, bytes);
-    *bytes += data;
+    AppendMember(rank, kind, data, bytes);
   }
   return true;
+}
+
+std::string PackFailure(const Membership& members, int group, uint64_t sequence,
+                        CollectiveKind kind, const std::string& vote) {
+  std::string bytes = MakeFrame(FrameKind::kContribution, Header{group, members.node(), sequence});
+  for (const int rank : members.node_ranks()) {
+    if (IsMember(members, group, rank)) AppendMember(rank, kind, vote, &bytes);
+  }
+  return bytes;
 }
 
 void Attach(const std::string& attached, std::string* bytes) {

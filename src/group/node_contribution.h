@@ -38,6 +38,11 @@ int64_t MaxContributionBytes(const Membership& members);
 bool PackContribution(const NodeMemory& memory, const Membership& members, int group,
                       uint64_t sequence, std::string* bytes);
 
+// Packs, as the contribution of this node, that all its members have failed in the collective.
+// `kind` is that of their call, marked, and `vote` their payload.
+std::string PackFailure(const Membership& members, int group, uint64_t sequence,
+                        CollectiveKind kind, const std::string& vote);
+
 // Adds what a leader attaches to the contribution in `bytes`.
 void Attach(const std::string& attached, std::string* bytes);
 

@@ -126,9 +126,10 @@ void SessionState::Leave(const std::string& reason) {
     LogWarning(StrCat(members_->NameRank(members_->rank()), " left (", mine.reason,
                       "); the others continue without it"));
   }
-  mine.state.store(RankSlot::kLeft, std::memory_order_release);
+  mine.state.store(RankSlot::kLeft, std::memory_order_seq_cst);
   if (channel_ == nullptr) return;
   channel_->SendExit(members_->rank(), RankSlot::kLeft, reason);
+  channel_->AnnounceClose();
   // The wait is short, since the receivers are polling. If they have ended too, nothing is lost.
   channel_->messenger()->Drain(Clock::now() + std::chrono::milliseconds(200));
   AnnounceClose();
@@ -136,7 +137,9 @@ void SessionState::Leave(const std::string& reason) {
 
 void SessionState::Close() {
   if (members_->is_elastic()) memory_->control()->some_lost.store(1);
-  memory_->own_slot().state.store(RankSlot::kClosed, std::memory_order_release);
+  // Of two ranks of a node that end at the same time, at least one sees that both have.
+  memory_->own_slot().state.store(RankSlot::kClosed, std::memory_order_seq_cst);
+  if (channel_ != nullptr) channel_->AnnounceClose();
   AnnounceClose();
 }
 

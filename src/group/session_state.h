@@ -6,6 +6,7 @@
 #include <atomic>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "group/control_channel.h"
 #include "liveness/peer_connections.h"
@@ -16,7 +17,7 @@
 namespace multiverso {
 
 // Thread-safe.
-class SessionState {
+class SessionState final : public Abandonable {
  public:
   // The arguments outlive the state. `channel` is null in a session of one node; `connections` is
   // null there too, and where the machine supports none.
@@ -35,7 +36,7 @@ class SessionState {
   // Ends this rank's part in a call that other ranks wait for, when its caller has given up the
   // call: aborts the session, or leaves it if it is elastic, so that the others continue. Does
   // nothing if this rank has left.
-  void GiveUp(const Status& why);
+  void GiveUp(const Status& why) override;
   // Like Abort, but for a thread of the library: this rank's caller does not know the error yet.
   void AbortInBackground(const Status& why);
   bool IsAborted() const { return memory_->IsAborted(); }

@@ -26,14 +26,15 @@ Result<int32_t> TakeBuffer(NodeControl* control, int fd) {
   for (int search = 0; search < kSearches; ++search) {
     for (int buffer = 0; buffer < NodeControl::kBuffers; ++buffer) {
       std::atomic<uint64_t>& content = control->content_of(/*is_lazy=*/false, buffer);
-      const uint64_t before = content.load();
+      const uint64_t before = content.load() & ~NodeControl::kMayBeTaken;
       if (latest != 0 && before == latest) continue;
-      content.store(0);
+      content.store(before | NodeControl::kMayBeTaken);
       // The lock of this rank's presence makes the kernel look at the list of locks under its own
       // lock, which also orders the store before the loads of readers whose pins come later.
       std::atomic_thread_fence(std::memory_order_seq_cst);
-      if (fd < 0 || !IsPresent(fd, kFirstPin + buffer)) return buffer;
-      content.store(before);
+      const bool is_free = fd < 0 || !IsPresent(fd, kFirstPin + buffer);
+      content.store(is_free ? 0 : before);
+      if (is_free) return buffer;
     }
   }
   return Status(Code::kState,

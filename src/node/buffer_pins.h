@@ -4,11 +4,12 @@
 // dense tables. The kernel drops it when the process of the reader ends for any reason. The session
 // keeps no account of its readers, and a reader changes nothing in the shared memory.
 //
-// Who publishes stores 0 as the content of a buffer, and then looks for pins of it. If there is
-// one, it stores the old number again, since nothing has been overwritten, and takes another
-// buffer. A reader makes its pin first, and then looks whether the buffer still has the publication
-// that it wants. The kernel makes and finds locks of a file one after the other. So either the pin
-// is found, or the reader sees the 0, or a later publication, which never has the same number.
+// Who publishes adds kMayBeTaken to the content of a buffer, and then looks for pins of it. If
+// there is one, it stores the old number again, and takes another buffer; if not, it stores 0
+// before it overwrites anything. A reader makes its pin first, and then looks whether the buffer
+// still has exactly the publication that it wants. The kernel makes and finds locks of a file one
+// after the other. So either the pin is found, or the reader sees another number. A reader that has
+// its pin goes on reading meanwhile.
 //
 // Readers pin two buffers at most, and one has the latest publication, so one of the four is free.
 // They take turns, by the lock of one more byte, so that they cannot exceed this together. A reader

@@ -134,6 +134,7 @@ struct alignas(64) NodeControl {
   // contents[i], or is free or being overwritten if that is 0 (BufferPins). Tables of which only
   // some rows exist alternate between two buffers, whose publications are at the end of `contents`.
   static constexpr int kBuffers = 4;
+  static constexpr uint64_t kMayBeTaken = uint64_t{1} << 63;  // while pins of it are looked for
   std::atomic<uint64_t> contents[kBuffers + 2];
   std::atomic<uint64_t>& content_of(bool is_lazy, int buffer) {
     return contents[is_lazy ? kBuffers + buffer : buffer];

@@ -61,6 +61,9 @@ inline CollectiveKind FailureOf(CollectiveKind kind) {
 inline bool IsFailure(CollectiveKind kind) {
   return (static_cast<uint32_t>(kind) & 0x80000000U) != 0;
 }
+inline CollectiveKind WithoutFailure(CollectiveKind kind) {
+  return static_cast<CollectiveKind>(static_cast<uint32_t>(kind) & 0x7FFFFFFFU);
+}
 
 // Written by one thread at a time, and read by any. A slot filled with zeros is valid.
 class ExchangeSlot {
@@ -73,9 +76,7 @@ class ExchangeSlot {
   void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_release); }
 
   // Returns the kind of the call, without the mark of a failure.
-  CollectiveKind kind() const {
-    return static_cast<CollectiveKind>(static_cast<uint32_t>(marked_kind()) & 0x7FFFFFFFU);
-  }
+  CollectiveKind kind() const { return WithoutFailure(marked_kind()); }
   bool is_failure() const { return IsFailure(marked_kind()); }
   std::string Bytes() const;
   // Returns the payload from `offset` as a T. Bytes beyond the payload's end are as in T{}.

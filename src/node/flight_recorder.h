@@ -79,6 +79,9 @@ struct alignas(64) FlightRecorder {
     std::atomic<int32_t> table;    // the number of the table; -1 if the call is not on a table
     std::atomic<int32_t> outcome;  // a Code; kPending until the call ends
 
+    Instant began_at() const {
+      return Instant(std::chrono::nanoseconds(began.load(std::memory_order_relaxed)));
+    }
     void End(Code code) {
       ended.store(NanosecondsNow(), std::memory_order_relaxed);
       outcome.store(static_cast<int32_t>(code), std::memory_order_relaxed);

@@ -250,8 +250,7 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
   const RowRange rows = version == 0 ? header.rows : header.published_rows;
   const std::string where = StrCat("table '", TextOf(header.spec.name), "'");
   MV_RETURN_IF_NOT_OK(CheckRequest(header.spec, rows, request, count).In(where));
-  Progress progress;
-  if (version == 0) return view->live->Run(request, &progress, limit);
+  if (version == 0) return view->live->Run(request, limit);
   const int buffer = BufferWith(version, control_, header);
   if (buffer < 0) {
     if (version > control_->published.load()) {
@@ -260,7 +259,7 @@ Status JobReader::Run(int64_t table, uint64_t version, const Request& request, i
     }
     return Status::Outdated();
   }
-  MV_RETURN_IF_NOT_OK(view->copies[buffer]->Run(request, &progress, limit));
+  MV_RETURN_IF_NOT_OK(view->copies[buffer]->Run(request, limit));
   return BufferWith(version, control_, header) == buffer ? Status::Ok() : Status::Outdated();
 }
 

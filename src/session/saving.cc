@@ -67,6 +67,8 @@ Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
     if (!request().in_background) status = EndSave(state(), limit);
   } else if (world()->IsCompleted()) {
     state()->job.reset();
+    // Files that another rank still writes would stay, and their folder with them.
+    (void)ExchangeVotes(Status::Ok(), savers_, "stopped writing", limit);
     if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_path_);
   }
   // An interrupt has aborted the session, so no rank can complete this save.

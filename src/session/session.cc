@@ -69,9 +69,7 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
-  if (interrupt != nullptr) {
-    interrupt->OnAbort([this](const Status& reason) { context_->state()->GiveUp(reason); });
-  }
+  if (interrupt != nullptr) interrupt->OnAbort(context_->state());
   return WaitLimit::Until(deadline, interrupt);
 }
 
@@ -79,9 +77,6 @@ Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
   SyncPointCheck sync_point = ReachSyncPoint(call);
   Group* const world = context_->world();
   world->BeginAllgather(call, &sync_point.mine(), sizeof(SyncPointArrival));
-  const bool is_close = call == CollectiveKind::kClose;
-  if (is_close && context_->control_channel() != nullptr)
-    context_->control_channel()->AnnounceClose();
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   return sync_point.Check(*world, 0, limit);
 }
@@ -210,7 +205,9 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
 
 SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
-  const SyncPoint sync_point{++sync_points_, NameOf(call), call == CollectiveKind::kClose};
+  // The number is that of the others even after a call that failed because it was none of theirs.
+  const SyncPoint sync_point{context_->world()->calls() + 1, NameOf(call),
+                             call == CollectiveKind::kClose};
   for (const auto& table : tables_) table->consistency()->ReachSyncPoint(sync_point);
   if (!members_.spans_nodes()) return SyncPointCheck();
   SyncPointArrival mine = sync_point.is_last ? released_at_close_ : released_;

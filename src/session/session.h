@@ -133,7 +133,6 @@ class Session {
   int64_t next_table_ = 0;
   bool has_init_value_ = false;  // whether the program gave values for the last table
   uint64_t unused_since_ = 0;    // the number of the call that created that table, or 0
-  uint64_t sync_points_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
   std::vector<std::shared_ptr<TableShard>> on_disk_;  // also those that have been released

@@ -30,7 +30,7 @@ struct Report {
 
 static_assert(sizeof(Report) <= Transport::kMaxBytes);
 
-class Opening {
+class Opening final : private Abandonable {
  public:
   Opening(const SessionOptions& options, std::unique_ptr<Transport> transport)
       : options_(options), transport_(std::move(transport)) {}
@@ -38,6 +38,8 @@ class Opening {
   Result<std::unique_ptr<Session>> Run(Interrupt* interrupt);
 
  private:
+  // The other ranks, which have joined, would otherwise wait for this rank.
+  void GiveUp(const Status& why) override { context_->state()->Abort(why); }
   Status MakeHello(std::string* bytes) const;
   // Sends this rank's report and returns the reports of all ranks, or the first failure.
   Result<std::vector<Report>> Exchange(const Status& mine, const SegmentLocator& locator,
@@ -67,10 +69,7 @@ class Opening {
 Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.start_timeout, interrupt);
   MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
-  if (interrupt != nullptr) {
-    // The other ranks, which have joined, would otherwise wait for this rank.
-    interrupt->OnAbort([this](const Status& reason) { context_->state()->Abort(reason); });
-  }
+  if (interrupt != nullptr) interrupt->OnAbort(this);
   const Status all_came = AwaitAll(limit);
   if (!all_came.ok()) {
     context_->state()->Leave(all_came.text());

@@ -29,6 +29,7 @@ class KeyedShard final : public Shard {
   KeyedShard* AsKeyed() override { return this; }
   const KeyIndex& keys() const { return *keys_; }
 
+  using Shard::Run;
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   // Copies the values of a key without a row.
   void CopyInitial(int64_t key, char* out) const { values_.CopyInitial(key, out); }

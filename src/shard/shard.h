@@ -50,7 +50,6 @@ struct KeyFetch {
 struct Progress {
   int64_t done = 0;
   int64_t counted_uses = 0;  // of an add of keys: the first keys, whose uses have been counted
-  int32_t phase = 0;         // for callers that build one operation from several
   std::unique_ptr<KeyFetch> fetch;  // null unless a get of keys has to be continued
 };
 
@@ -72,8 +71,8 @@ class RequestRunner {
  public:
   virtual ~RequestRunner() = default;
 
-  // Runs a checked request, or continues it from *progress.
-  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
+  // Runs a checked request to its end.
+  virtual Status Run(const Request& request, const WaitLimit& limit) = 0;
 
  protected:
   RequestRunner() = default;
@@ -96,7 +95,12 @@ class Shard : public RequestRunner {
   bool counts_steps() const { return values_.counts_steps(); }
   Holders* holders() const { return storage_.holders(); }
 
-  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
+  Status Run(const Request& request, const WaitLimit& limit) override {
+    Progress progress;
+    return Run(request, &progress, limit);
+  }
+  // Runs a checked request, or continues it from *progress, until the end of the limit's slice.
+  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
 
   // ---- For callers that exclude other access to the elements (ShardValues)
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,

@@ -142,6 +142,8 @@ Status NodeSum::StoreAndForward(const PieceLink::Piece& piece, const PieceLink::
     place.next = all.first;
     place.copied = header.round + 1;
   }
+  // The receivers look whether the node from which they have it counts as lost.
+  message->header()->sender = link_->rank();
   return SendTo(Copying(part, header.round), message);
 }
 

@@ -32,6 +32,7 @@ SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState*
 }
 
 Status SpanningAggregation::Run(const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(context_->workers()->CheckCanBegin(CollectiveKind::kAggregate));
   if (!IsLeader()) StageChunk(0);
   MV_RETURN_IF_NOT_OK(Meet(limit, IsSmall() ? this : nullptr));
   if (IsSmall()) {

@@ -17,8 +17,8 @@ namespace {
 constexpr auto kMaxNap = std::chrono::milliseconds(2);
 // The time in which the messages in flight of a failed call may complete, while receivers poll.
 constexpr auto kWindDown = std::chrono::seconds(2);
-// The time for that after a loss or a timeout, when a receiver may never poll again, and after an
-// interrupt, which the caller wants to take effect.
+// The time for that after a loss, a timeout or a mismatch, when a receiver may never poll again,
+// and after an interrupt, which the caller wants to take effect.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -250,7 +250,8 @@ Status DistributedCall::CheckServers() {
 
 Status DistributedCall::CheckRound() {
   const PeerStatus* const peers = rank_context_->peers();
-  if (request_.rounds == 0 || !peers->HasRecordedLoss()) return Status::Ok();
+  if (request_.rounds == 0) return Status::Ok();
+  if (!peers->HasRecordedLoss()) return table_shard_->consistency()->CheckAdds(request_.rounds);
   // A round to which all workers have added is applied in spite of a loss.
   if (!watch_.MessagesHaveArrived()) return Status::Ok();
   const Membership& members = rank_context_->members();
@@ -280,7 +281,7 @@ PeerWatch::Late DistributedCall::Unanswered(const std::string& call) const {
 
 void DistributedCall::WindDown(const Status& failure) {
   const bool is_short = failure.code() == Code::kPeerLost || failure.code() == Code::kTimeout ||
-                        failure.code() == Code::kAborted;
+                        failure.code() == Code::kAborted || failure.code() == Code::kMismatch;
   const Instant until = Clock::now() + (is_short ? kWindDownFromLost : kWindDown);
   for (;;) {
     bool all_over = true;

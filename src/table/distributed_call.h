@@ -56,7 +56,8 @@ class DistributedCall {
   Status StepPipelines(bool* progressed);
   // Returns PeerLostError if a server that has not answered is lost.
   Status CheckServers();
-  // Returns PeerLostError if the answers wait for a round that a loss may keep from ending.
+  // Returns an error if the answers wait for a round that a loss may keep from ending, or a worker
+  // that waits in another call.
   Status CheckRound();
   // Returns the servers that have not answered yet.
   std::vector<int> UnansweredServers() const;

@@ -82,11 +82,11 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
   return Status::Ok();
 }
 
-Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
+Status ParamSync::Run(Table* table, const WaitLimit& limit) {
   is_in_flight_ = table->calls_servers() || table->EveryGetIsCollective();
   Request exchange = Request::Exchange(tensors_, last_.data());
   exchange.scale = scale_;
-  MV_RETURN_IF_NOT_OK(table->Run(exchange, progress, limit));
+  MV_RETURN_IF_NOT_OK(table->Run(exchange, limit));
   is_in_flight_ = false;
   return Status::Ok();
 }

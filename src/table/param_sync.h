@@ -31,8 +31,8 @@ class ParamSync {
   Status SetScale(const Table& table, double scale);
   // Checks and prepares a sync of the tensors at `data`, which stay valid until the sync ends.
   Status Begin(const Table& table, void* const* data, int64_t tensors);
-  // Runs the sync as Table::Run runs a request. Called again only after Run has returned pending.
-  Status Run(Table* table, Progress* progress, const WaitLimit& limit);
+  // Runs the sync as Table::Run runs a request.
+  Status Run(Table* table, const WaitLimit& limit);
 
  private:
   ParamSync(TensorList tensors, Segment last);

@@ -57,8 +57,8 @@ int BufferWith(uint64_t publication, NodeControl* control, const TableHeader& he
   const bool is_lazy = header.published_spec.is_lazy();
   std::atomic_thread_fence(std::memory_order_acquire);  // reads of the buffer come before
   for (int i = 0; publication != 0 && i < TableHeader::BuffersOf(header.published_spec); ++i) {
-    const bool is_complete = control->content_of(is_lazy, i).load() == publication;
-    if (is_complete && header.buffers[i].published.load() == publication) return i;
+    const uint64_t content = control->content_of(is_lazy, i).load() & ~NodeControl::kMayBeTaken;
+    if (content == publication && header.buffers[i].published.load() == publication) return i;
   }
   return -1;
 }

@@ -103,9 +103,11 @@ bool ShardService::Poll() {
 }
 
 void ShardService::ResumeWaiting() {
+  // A request that waited is earlier than those of its call that need not wait any more.
+  const auto first = jobs_.begin();
   for (auto job = waiting_.begin(); job != waiting_.end() && jobs_.size() < kMostJobs;) {
     const auto resumed = job++;
-    if (!resumed->WaitsForRound()) jobs_.splice(jobs_.end(), waiting_, resumed);
+    if (!resumed->WaitsForRound()) jobs_.splice(first, waiting_, resumed);
   }
 }
 
@@ -140,12 +142,6 @@ Status ShardService::Begin(const RequestHeader& header, const char* payload) {
   if (table == nullptr) {
     job.Fail(Status(Code::kTransport, StrCat("rank ", rank_context_->members().rank(),
                                              " has no table number ", header.table)));
-  } else if (rank_context_->peers()->IsExcludedForSilence(header.sender)) {
-    job.Fail(
-        Status(Code::kState,
-               StrCat("rank ", rank_context_->peers()->ExcludedBy(header.sender),
-                      " has excluded rank ", header.sender,
-                      ", which sent no heartbeat for too long: it cannot take part any more")));
   } else {
     job.Fail(table->CheckRequest(header));
   }
@@ -168,7 +164,7 @@ Status ShardService::Continue(const std::list<ServedRequest>::iterator& job, boo
       job->TestReceives(&done);
       if (!done) return Status::Pending();
       *did_work = true;
-      if (job->failure().ok()) MV_RETURN_IF_NOT_OK(CheckHasNotEnded(&*job));
+      if (job->failure().ok()) MV_RETURN_IF_NOT_OK(CheckStillCounts(&*job));
       job->BeginWork();
       [[fallthrough]];
     }
@@ -188,9 +184,18 @@ Status ShardService::Continue(const std::list<ServedRequest>::iterator& job, boo
   return Status(Code::kInternal, "internal error: invalid phase of a request");
 }
 
-Status ShardService::CheckHasNotEnded(ServedRequest* job) {
+Status ShardService::CheckStillCounts(ServedRequest* job) {
   const RequestHeader& header = job->header();
+  const int by = rank_context_->peers()->ExcludedBy(header.sender);
+  if (by >= 0) {
+    job->Fail(
+        Status(Code::kState,
+               StrCat("rank ", by, " has excluded rank ", header.sender,
+                      ", which sent no heartbeat for too long: it cannot take part any more")));
+  }
   if (header.payload_bytes() == header.inline_bytes()) return Status::Ok();
+  // A worker sends no EndedCall to a rank that counts as lost.
+  job->Fail(rank_context_->state()->CheckNotExcluded());
   for (bool got = true; got;) {
     std::string bytes;
     constexpr int64_t kMostBytes = FrameBytes<EndedCall>();

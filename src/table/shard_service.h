@@ -63,8 +63,9 @@ class ShardService {
 
   std::shared_ptr<TableShard> Find(int64_t id) const;
   Status TakeRequests(bool* did_work);
-  // Fails the job if its call has ended, so that its values may have changed meanwhile.
-  Status CheckHasNotEnded(ServedRequest* job);
+  // Fails the job if its sender counts as lost, or if its call may have ended, also because this
+  // rank counts as lost, so that its values may have changed meanwhile.
+  Status CheckStillCounts(ServedRequest* job);
   // `payload` has header.inline_bytes().
   Status Begin(const RequestHeader& header, const char* payload);
   // Takes up jobs whose rounds have been applied.

@@ -32,16 +32,14 @@ std::atomic<uint8_t>& SpanningTouch::ByteOf(int64_t row) const {
   return reinterpret_cast<std::atomic<uint8_t>*>(known_.data())[row / 8];
 }
 
-Status SpanningTouch::Touch(const Request& add, bool wait, const WaitLimit& limit) {
+Status SpanningTouch::Touch(const Request& add, const WaitLimit& limit) {
   if (knows_all_.load()) return Status::Ok();
   if (here_->spec().is_hash()) {
-    if (!wait) return Status::Pending();
     Request touch = Request::TouchRows(add.row_ids, add.num_ids);
     touch.kind = RequestKind::kTouchKeys;
     return Run(touch, limit);
   }
   if (!HasIds(add.kind) && !add.IsPart()) {
-    if (!wait) return Status::Pending();
     MV_RETURN_IF_NOT_OK(Run(Request::Touch(), limit));
     knows_all_.store(true);
     return Status::Ok();
@@ -57,7 +55,6 @@ Status SpanningTouch::Touch(const Request& add, bool wait, const WaitLimit& limi
     if (!has_bits || (ByteOf(row).load() & bit_of(row)) == 0) unknown.push_back(row);
   }
   if (unknown.empty()) return Status::Ok();
-  if (!wait) return Status::Pending();
   MV_RETURN_IF_NOT_OK(
       Run(Request::TouchRows(unknown.data(), static_cast<int64_t>(unknown.size())), limit));
   if (!has_bits) return Status::Ok();

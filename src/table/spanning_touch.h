@@ -24,9 +24,8 @@ class SpanningTouch {
                                              RankContext* rank);
 
   // Touches the rows of an add. Asks the other nodes only about rows of which this rank does not
-  // know that they have been touched. Returns pending if it would have to ask and must not `wait`;
-  // otherwise blocks to its end.
-  Status Touch(const Request& add, bool wait, const WaitLimit& limit);
+  // know that they have been touched.
+  Status Touch(const Request& add, const WaitLimit& limit);
 
  private:
   SpanningTouch(TableShard* here, ShardService* service, RankContext* rank);

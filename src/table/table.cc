@@ -100,8 +100,7 @@ Status RunKeysInRound(Table* table, const Request& request, const WaitLimit& lim
     if (is_add) {
       MV_ASSIGN_OR_RETURN(arranged, table->Arrange(&of_rows));
     }
-    Progress progress;
-    return table->consistency()->Run(of_rows, &progress, limit);
+    return table->consistency()->Run(of_rows, limit);
   };
   Request locate = request;
   locate.kind = RequestKind::kLocateKeys;
@@ -185,21 +184,21 @@ Status Table::Check(const Request& request, int64_t count) const {
   return CheckSlowly(*this, request, count);
 }
 
-Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+Status Table::Run(const Request& request, const WaitLimit& limit) {
   const auto is_excluded = [this] { return exclusion_->load(std::memory_order_acquire) != 0; };
   // A rank that was suspended may find that the others continue without it, or have ended the
   // session.
   if (may_be_excluded_ || is_excluded()) {
     MV_RETURN_IF_NOT_OK(context_.rank->state()->CheckNotExcluded());
   }
-  Status status = RunHere(request, progress, limit);
+  Status status = RunHere(request, limit);
   // Where the others do not end its process, it may find so after the call.
   if (!status.ok() || !is_excluded()) return status;
   return Status(Code::kState, StrCat(context_.rank->state()->CheckNotExcluded().text(),
                                      ". This call may or may not have been made"));
 }
 
-Status Table::RunHere(const Request& request, Progress* progress, const WaitLimit& limit) {
+Status Table::RunHere(const Request& request, const WaitLimit& limit) {
   if (request.is_peek && !EveryGetIsCollective()) return RunWithoutMode(request, limit);
   if (NeedsKeys(request.kind)) {
     const bool is_of_values = IsAdd(request.kind) || request.kind == RequestKind::kFetchKeys ||
@@ -210,26 +209,24 @@ Status Table::RunHere(const Request& request, Progress* progress, const WaitLimi
   }
   if (request.IsPart()) {
     if (IsAtomic(request.kind)) return RunWithoutMode(request, limit);
-    if (context_.mode.sums_in_rounds()) return RunPartInRound(request, progress, limit);
+    if (context_.mode.sums_in_rounds()) return RunPartInRound(request, limit);
   }
   if (request.kind == RequestKind::kSetHyper) return RunWithoutMode(request, limit);
   // In sync mode over several nodes, the rows of an add must exist before it is staged.
-  if (touch_ != nullptr && !calls_servers_ && IsAdd(request.kind) && progress->phase == 0) {
-    const bool may_wait = limit.slice_end > Clock::now();
-    MV_RETURN_IF_NOT_OK(touch_->Touch(request, may_wait, limit));
+  if (touch_ != nullptr && !calls_servers_ && IsAdd(request.kind)) {
+    MV_RETURN_IF_NOT_OK(touch_->Touch(request, limit));
   }
-  return consistency()->Run(request, progress, limit);
+  return consistency()->Run(request, limit);
 }
 
 Status Table::RunWithoutMode(const Request& request, const WaitLimit& limit) {
-  Progress progress;
-  if (context_.service == nullptr) return shard()->Run(request, &progress, limit);
+  if (context_.service == nullptr) return shard()->Run(request, limit);
   if (touch_ != nullptr && CarriesData(request.kind)) {
-    MV_RETURN_IF_NOT_OK(touch_->Touch(request, /*wait=*/true, limit));
+    MV_RETURN_IF_NOT_OK(touch_->Touch(request, limit));
   }
   Request distributed = request;
   if (request.kind == RequestKind::kSetHyper) {
-    MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));
+    MV_RETURN_IF_NOT_OK(shard()->Run(request, limit));
     // Other nodes apply the change after as many rounds as this node.
     distributed.rounds = consistency()->rounds_applied();
   }

@@ -74,15 +74,8 @@ class Table {
   // Makes a get, an add or an atomic request one for a part, and checks it. Returns
   // UnsupportedError if the updater or the mode needs more than the part (table_part.cc).
   Status PlacePart(const TablePart& part, Request* request) const;
-  // Runs a checked request. Returns pending instead of waiting past limit.slice_end; the next Run
-  // then continues from `progress`. A request that does not run here (RunsHere) blocks to its end.
-  Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
-  bool RunsHere(RequestKind kind) const {
-    // Every node keeps the hyper-parameters, so a change goes to all nodes.
-    const bool has_steps = NeedsKeys(kind) || kind == RequestKind::kVersionsOfRows;
-    if (has_steps && (has_rounds_ || context_.service != nullptr)) return false;
-    return !calls_servers_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
-  }
+  // Runs a checked request to its end.
+  Status Run(const Request& request, const WaitLimit& limit);
   // Returns whether a call of that kind is part of a round, for which other workers wait, so that a
   // worker's calls need an order. A touch is part of the add that follows it. The calls that read
   // or change keys, and fetch_add and compare_swap, are parts of no round.
@@ -147,14 +140,14 @@ class Table {
   // What the mode passes requests to if the table is on several nodes.
   struct WithoutMode final : RequestRunner {
     explicit WithoutMode(Table* owner) : table(owner) {}
-    Status Run(const Request& request, Progress* /*progress*/, const WaitLimit& limit) override {
+    Status Run(const Request& request, const WaitLimit& limit) override {
       return table->RunWithoutMode(request, limit);
     }
     Table* table;
   };
 
   // Runs a request of a rank that has not been excluded.
-  Status RunHere(const Request& request, Progress* progress, const WaitLimit& limit);
+  Status RunHere(const Request& request, const WaitLimit& limit);
   // Runs a request for the whole table on the given rows, without the mode; an empty list means all
   // rows. Only for tables on several nodes.
   Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
@@ -163,7 +156,7 @@ class Table {
   Result<std::shared_ptr<ArrangedAdd>> ArrangeRows(Request* request) const;
   // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
   // add, to which zeros are no change.
-  Status RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit);
+  Status RunPartInRound(const Request& part, const WaitLimit& limit);
   // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
   Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
                               std::vector<RowRange>* rows, const WaitLimit& limit);

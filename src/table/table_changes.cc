@@ -36,9 +36,7 @@ Result<int64_t> Table::ListChanges(int64_t since, std::vector<RowRange>* rows,
                   StrCat("since: expected 0 to ", Request::kLastVersion - 1, ", received ", since));
   }
   if (context_.mode.sums_in_rounds()) {
-    Progress progress;
-    MV_RETURN_IF_NOT_OK(
-        consistency()->Run(Request::GetRows(nullptr, 0, nullptr), &progress, limit));
+    MV_RETURN_IF_NOT_OK(consistency()->Run(Request::GetRows(nullptr, 0, nullptr), limit));
   }
   const Result<int64_t> version = ListChangesNow(since, rows, limit);
   // After Finish, the others apply rounds during this call, whose changes the next call must list.
@@ -117,8 +115,7 @@ Status Table::GetRanges(const std::vector<RowRange>& ranges, void* out, const Wa
     get.first = rows.first * spec().num_col;
     get.count = rows.count() * spec().num_col;
     get.out = static_cast<char*>(out) + rows.first * row_bytes;
-    Progress progress;
-    MV_RETURN_IF_NOT_OK(shard()->Run(get, &progress, limit));
+    MV_RETURN_IF_NOT_OK(shard()->Run(get, limit));
   }
   return Status::Ok();
 }

@@ -57,7 +57,7 @@ Status Table::PlacePart(const TablePart& part, Request* request) const {
 
 // In sync mode a round sums whole rows, so a part becomes a request for the rows that it touches.
 // The columns outside it are zeros in an add, and are read and dropped in a get.
-Status Table::RunPartInRound(const Request& part, Progress* progress, const WaitLimit& limit) {
+Status Table::RunPartInRound(const Request& part, const WaitLimit& limit) {
   const RowRange rows = RowsOfPart(part, spec().num_col);
   std::vector<int64_t> ids(static_cast<size_t>(rows.count()));
   std::iota(ids.begin(), ids.end(), rows.first);
@@ -66,7 +66,7 @@ Status Table::RunPartInRound(const Request& part, Progress* progress, const Wait
     const RequestKind kind = is_add ? RequestKind::kAddRows : RequestKind::kGetRows;
     Request of_rows = Request::Of(kind, ids.data(), rows.count(), delta, out);
     of_rows.is_peek = part.is_peek;
-    return Run(of_rows, progress, limit);
+    return Run(of_rows, limit);
   };
   const int64_t columns = spec().num_col;
   if (part.count == rows.count() * columns) return run_rows(part.delta, part.out);

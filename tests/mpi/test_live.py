@@ -161,34 +161,6 @@ def test_cuts_stay_complete_when_a_publishing_rank_is_killed(per_node):
 
 
 @pytest.mark.one_mpi
-def test_tables_come_and_go():
-    with mv.session(name=name_of("tables")), mv.attach(os.getpid()) as view:
-        tables = [mv.ArrayTable(10, name="first")]
-        first = view.tables["first"]
-        assert view.version == 0
-        with pytest.raises(mv.OperationTimeout, match="version 1"):
-            view.cut(timeout=0.01)
-        tables = [mv.MatrixTable(5, 2, np.ones((5, 2)), name="second", dtype="float64")]
-        mv.publish(7)
-        assert list(view.tables) == ["second"]
-        with pytest.raises(mv.errors.StateError, match="released"):
-            first.get()
-        cut = view.cut()
-        assert (cut.version, cut.step, list(cut)) == (1, 7, ["second"])
-        with pytest.raises(mv.errors.StateError, match="no table 'first'; its tables: 'second'"):
-            view.cut(["first"])
-        second = view.tables["second"]
-        with pytest.raises(IndexError, match="row_ids"):
-            second.get([5])
-        with pytest.raises(TypeError, match="out"):
-            second.get(out=np.empty((5, 2), np.int32))
-        tables.clear()  # The table stays in the version that has it.
-        np.testing.assert_array_equal(view.cut()["second"], np.ones((5, 2)))
-        with pytest.raises(mv.errors.StateError, match="released"):
-            second.get()
-
-
-@pytest.mark.one_mpi
 def test_a_view_that_waits_keeps_tables_created_meanwhile():
     with mv.session(name=name_of("late")):
         tables = [mv.ArrayTable(10, 1, name="first")]
@@ -213,7 +185,7 @@ def test_a_view_that_waits_keeps_tables_created_meanwhile():
 
 @pytest.mark.one_mpi
 def test_attach_logs_what_it_waits_for(monkeypatch, caplog):
-    monkeypatch.setattr("multiverso.tables._view._LOG_SECONDS", 0)
+    monkeypatch.setattr("multiverso.readers._memory._LOG_SECONDS", 0)
     with pytest.raises(mv.errors.StateError):
         mv.attach("missing", timeout=0.1)
     assert [record.getMessage() for record in caplog.records] == [

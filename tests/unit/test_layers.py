@@ -28,7 +28,7 @@ PACKAGE_LAYERS = (
     ("_extras", "_version", "errors"),
     ("_mpi", "_native"),
     ("_local",),
-    ("devices", "initializers", "updaters"),
+    ("devices", "initializers", "readers", "updaters"),
     ("_session",),
     ("api", "tables"),
     ("checkpoint", "publishing", "sync", "work"),

@@ -99,11 +99,7 @@ def spans_of_rows(tensor: torch.Tensor, rows: Sequence[int]) -> list[Span]:
 
 
 class Call:
-    """The arguments of a call in C.
-
-    `kind` is ``MV_CALL_...``, and `op` is ``MV_OP_...`` if the call combines arrays. All elements
-    have the type `dtype`. `root` is the rank whose tensor is broadcast.
-    """
+    """The arguments of a call in C; `root` is the rank whose tensor is broadcast."""
 
     def __init__(
         self,
@@ -135,10 +131,7 @@ class Call:
 
 
 class SharedMemory:
-    """The session of the ranks of a group, whose name is that of its `job`.
-
-    It is not the session that a program opens with `multiverso.init`.
-    """
+    """The session of the ranks of a group, beside that of `multiverso.init`."""
 
     def __init__(self, job: str, rank: int, size: int, timeout: timedelta) -> None:
         raw = capi.MV_SessionOptions()

@@ -17,14 +17,7 @@ _log = logging.getLogger("multiverso")
 
 
 def create(options: Any) -> Any:
-    """Return the group that PyTorch asks a backend for. Waits for all ranks of the group.
-
-    If the ranks are on several hosts, it is a group of gloo. `options` has the store, the rank, the
-    size and the timeout of the group.
-
-    Raises ValueError if the program combines this backend with others, and DistBackendError if a
-    rank does not come in time.
-    """
+    """Return the group for a backend, of gloo on several hosts. Waits for all its ranks."""
     _require_only_backend()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     store, rank, timeout = options.store, options.group_rank, options.timeout

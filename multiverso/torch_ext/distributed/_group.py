@@ -264,10 +264,7 @@ def _leave_groups() -> None:
 
 
 def _lazy_gloo(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """Return a group of gloo that connects two ranks when they first need it.
-
-    Otherwise the first call between two ranks would wait for all others.
-    """
+    """Return a group of gloo that connects two ranks when they first need it."""
     gloo = distributed.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_default_device(lazy_init=True)]

@@ -149,10 +149,7 @@ def exchange_rows(
     output_rows: Sequence[int],
     input_rows: Sequence[int],
 ) -> Plan:
-    """Send rows of a tensor to each rank, and receive rows from each.
-
-    The numbers of rows are equal for all ranks if the lists are empty.
-    """
+    """Send rows of a tensor to each rank and receive rows; without numbers, equally many."""
     _require_dtype(output, [tensor])
     source = dense(tensor)
     whole, finish = writable(output)
@@ -190,10 +187,7 @@ def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> S
 def writable(
     tensor: torch.Tensor, keeps: bool = False
 ) -> tuple[torch.Tensor, list[Callable[[], object]]]:
-    """Return a contiguous tensor for the result, and what copies it to `tensor` if that is another.
-
-    The tensor has the content of `tensor` if it `keeps` it.
-    """
+    """Return a contiguous tensor, with the content if `keeps`, and what copies it back."""
     whole = dense(tensor) if keeps or is_dense(tensor) else _room_for(tensor)
     return whole, [] if whole is tensor else [lambda: tensor.copy_(whole)]
 

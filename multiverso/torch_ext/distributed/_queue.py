@@ -115,10 +115,7 @@ class CallQueue:
             raise StateError(msg)
 
     def require_no_call(self) -> None:
-        """Raise StateError in the middle of a call of this thread, where signal handlers run.
-
-        The error ends that call, as Ctrl-C does.
-        """
+        """Raise StateError for a signal handler in the middle of a call, which this then ends."""
         if self._turn._is_owned():  # type: ignore[attr-defined]
             msg = (
                 "expected no call of this group in progress in this thread: a signal handler may "

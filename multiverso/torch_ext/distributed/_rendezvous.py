@@ -23,8 +23,7 @@ def meet(
     """Yield the store, the rank and the size of a job that any launcher of Multiverso has started.
 
     ``init_process_group("multiverso", init_method="multiverso://")`` calls it. The ranks are those
-    of the open session, or of one that exists only during this call. Raises ValueError if the URL
-    has more than its scheme.
+    of the open session, or of one that exists only during this call.
     """
     if url.rstrip("/") != "multiverso:":
         msg = f"init_method: expected 'multiverso://', received {url!r}"
@@ -59,10 +58,7 @@ def _store_of_session(timeout: timedelta) -> distributed.Store:
 def meet_ranks(
     store: distributed.Store, rank: int, size: int, global_rank: int, timeout: timedelta
 ) -> tuple[str, int]:
-    """Return a name that no other group has, and the number of hosts. Waits for all ranks.
-
-    Raises DistBackendError if a rank does not come in time.
-    """
+    """Return a name that no other group has, and the number of hosts. Waits for all ranks."""
     keys = [f"multiverso/{other}" for other in range(size)]
     store.set(keys[rank], f"torch-{secrets.token_hex(16)} {_place(global_rank)}")
     try:

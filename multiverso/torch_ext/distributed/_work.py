@@ -25,10 +25,7 @@ _making_future: Final = threading.Lock()
 
 
 class ErrorsOfPyTorch:
-    """A context that turns errors of the library into the one that PyTorch has for backends.
-
-    `group` is the group in words, for the message.
-    """
+    """A context that turns errors of the library into the one that PyTorch has for backends."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -111,11 +108,7 @@ class Received(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
 @untraced
 class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
-    """A call that has been made, or that is in a queue.
-
-    `tensors` are the result of the future. This object starts the call if it has the function that
-    makes it.
-    """
+    """A call that has been made, or is in a queue, or that this object starts."""
 
     # These are defaults of the class, because most calls have ended when they return a Work.
     _future: torch.futures.Future[Any] | None = None

@@ -2,8 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace multiverso {
 namespace {
+
+struct Part final : Abandonable {
+  void GiveUp(const Status& why) override { reasons.push_back(why.text()); }
+  std::vector<std::string> reasons;
+};
 
 TEST(WaitLimit, EndsAtTheSliceOrTheDeadline) {
   const Instant soon = Clock::now();
@@ -17,9 +25,12 @@ TEST(WaitLimit, EndsAtTheSliceOrTheDeadline) {
 
 TEST(Interrupt, LetsACallOfSeveralRanksFailAtItsEnd) {
   for (const bool is_collective : {true, false}) {
-    Interrupt interrupt([] { return std::optional<std::string>(""); });
-    if (is_collective) interrupt.OnAbort([](const Status&) { FAIL(); });
+    InterruptOf interrupt([] { return std::optional<std::string>(""); });
+    Part part;
+    if (is_collective) interrupt.OnAbort(&part);
+    EXPECT_TRUE(interrupt.Check(Clock::now()).ok());
     EXPECT_EQ(interrupt.Check(Clock::now() + Interrupt::kMinInterval).ok(), is_collective);
+    EXPECT_TRUE(part.reasons.empty());
     EXPECT_EQ(interrupt.ResultOf(Status::Ok()).code(), Code::kAborted);
     const Status error(Code::kMemory, "no memory");
     EXPECT_EQ(interrupt.ResultOf(error).code(), is_collective ? Code::kMemory : Code::kAborted);
@@ -28,20 +39,20 @@ TEST(Interrupt, LetsACallOfSeveralRanksFailAtItsEnd) {
 
 TEST(Interrupt, AsksPeriodicallyUntilTheCallIsAborted) {
   int asked = 0;
-  int aborts = 0;
-  Interrupt interrupt([&]() -> std::optional<std::string> {
+  Part part;
+  InterruptOf interrupt([&]() -> std::optional<std::string> {
     if (++asked < 2) return std::nullopt;
     return "enough";
   });
-  interrupt.OnAbort([&](const Status& reason) {
-    EXPECT_EQ(reason.text(), "enough");
-    ++aborts;
-  });
+  interrupt.OnAbort(&part);
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
-  Instant now = Clock::now() - Interrupt::kMinInterval;
+  EXPECT_FALSE(interrupt.has_waited());
+  Instant now = Clock::now();
+  EXPECT_EQ(limit.NextCheck(now), now + Interrupt::kMinInterval);
+  EXPECT_TRUE(interrupt.has_waited());
   EXPECT_TRUE(limit.Check(now).ok());
   EXPECT_EQ(asked, 0);
-  now = Clock::now() + Interrupt::kMinInterval;
+  now += Interrupt::kMinInterval;
   EXPECT_TRUE(limit.Check(now).ok());
   EXPECT_TRUE(limit.Check(now).ok());
   EXPECT_EQ(asked, 1);
@@ -51,7 +62,7 @@ TEST(Interrupt, AsksPeriodicallyUntilTheCallIsAborted) {
     EXPECT_EQ(limit.Check(now).code(), Code::kAborted);
   }
   EXPECT_EQ(asked, 2);
-  EXPECT_EQ(aborts, 1);
+  EXPECT_EQ(part.reasons, std::vector<std::string>{"enough"});
   EXPECT_TRUE(limit.is_interrupted());
 }
 

@@ -101,7 +101,7 @@ TEST(BackgroundQueue, LetsTheCallerAbortAWait) {
   HeldCall held;
   BackgroundQueue queue(kLong);
   Start(&queue, 0, held.body());
-  Interrupt interrupt([] { return std::optional<std::string>("enough"); });
+  InterruptOf interrupt([] { return std::optional<std::string>("enough"); });
   EXPECT_TRUE(
       IsError(queue.Drain(WaitLimit::Until(Instant::max(), &interrupt)), Code::kAborted, "enough"));
   held.released.set_value();

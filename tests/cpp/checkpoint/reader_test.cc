@@ -122,8 +122,8 @@ TEST_F(Reader, ReadsBlockByBlockAndCanBeInterruptedBetweenBlocks) {
   EXPECT_EQ(elements, 300'000);
   EXPECT_GT(blocks, 1);
   elements = blocks = 0;
-  Interrupt interrupt = InterruptAtOnce();
-  std::this_thread::sleep_for(Interrupt::kMinInterval);
+  auto interrupt = InterruptAtOnce();
+  interrupt.NoteWait(Clock::now() - Interrupt::kMinInterval);
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
   EXPECT_EQ(reader_->Read(0, 0, 0, 300'000, limit, take).code(), Code::kAborted);
   EXPECT_EQ(blocks, 1);

@@ -41,7 +41,7 @@ TEST(SessionOpening, NamesTheRankThatDoesNotCome) {
 }
 
 TEST(SessionOpening, ReturnsWhenItIsInterrupted) {
-  Interrupt interrupt = InterruptAtOnce();
+  auto interrupt = InterruptAtOnce();
   const auto hub = std::make_shared<ThreadHub>(2);
   EXPECT_TRUE(IsError(
       OpenSession(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0), &interrupt),
@@ -71,7 +71,7 @@ TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
   std::atomic<bool> has_joined{false};
   std::atomic<bool> is_interrupted{false};
   OnThreads(2, [&](int rank) {
-    Interrupt interrupt = InterruptWhen([&] { return has_joined.load(); });
+    auto interrupt = InterruptWhen([&] { return has_joined.load(); });
     const auto after = [&] {
       if (rank == 1) has_joined.store(true);
       // Rank 0 must join only after rank 1 was interrupted.

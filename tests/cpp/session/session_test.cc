@@ -45,7 +45,7 @@ TEST(Leave, HappensWhenAnOpenSessionIsDestroyed) {
 TEST(Close, AfterAnAbortFailsOnlyOnRanksThatDidNotKnow) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     if (rank == 0) {
-      Interrupt interrupt = InterruptAtOnce();
+      auto interrupt = InterruptAtOnce();
       EXPECT_EQ(session->Barrier(&interrupt).text(), "KeyboardInterrupt");
       EXPECT_TRUE(session->Close().ok());
       return;

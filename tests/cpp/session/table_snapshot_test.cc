@@ -58,8 +58,8 @@ TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   auto table = ValueOf(sessions[0]->CreateTable(ArrayOf(kLargeSize), nullptr));
   const std::vector<Section> sections(1, WholeTable(0, kLargeSize));
   std::vector<char> to(static_cast<size_t>(SnapshotOffsets(sections).back()));
-  Interrupt interrupt = InterruptAtOnce();
-  std::this_thread::sleep_for(Interrupt::kMinInterval);
+  auto interrupt = InterruptAtOnce();
+  interrupt.NoteWait(Clock::now() - Interrupt::kMinInterval);
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
   const Status status = CopySnapshot({table}, sections, to.data(), GetParam(), limit);
   // The other threads may copy everything before this thread checks its limit.

@@ -132,7 +132,7 @@ TEST(LazyRows, ACallThatWaitsForRoomCanBeInterrupted) {
   shard.lazy()->TakeRoom(10, &others);
   ASSERT_EQ(others.left(), 10);
   const std::vector<float> delta(4, 1);
-  Interrupt interrupt = InterruptAtOnce();
+  auto interrupt = InterruptAtOnce();
   EXPECT_EQ(Call(&shard, AddRowsOf<float>({7}, delta), WaitLimit::Until(Instant::max(), &interrupt))
                 .code(),
             Code::kAborted);

@@ -8,11 +8,10 @@
 
 namespace multiverso::testing {
 
-// Makes a call on a Table, Shard or Consistency, without repeating it if it is pending.
+// Makes a call on a Table, Shard or Consistency.
 template <class Callee>
 Status Call(Callee* callee, const Request& request, const WaitLimit& limit = Patiently()) {
-  Progress progress;
-  return callee->Run(request, &progress, limit);
+  return callee->Run(request, limit);
 }
 
 template <class T>

@@ -20,12 +20,12 @@ inline WaitLimit Shortly() { return WaitLimit::For(std::chrono::milliseconds(20)
 
 // Aborts the call as soon as `condition` holds.
 template <class Condition>
-Interrupt InterruptWhen(Condition condition, const std::string& reason = "KeyboardInterrupt") {
-  return Interrupt([condition, reason] {
+auto InterruptWhen(Condition condition, const std::string& reason = "KeyboardInterrupt") {
+  return InterruptOf([condition, reason] {
     return condition() ? std::optional<std::string>(reason) : std::nullopt;
   });
 }
-inline Interrupt InterruptAtOnce() {
+inline auto InterruptAtOnce() {
   return InterruptWhen([] { return true; });
 }
 

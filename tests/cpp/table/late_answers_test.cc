@@ -237,7 +237,7 @@ TEST(LateAnswers, AreNotTakenForThoseOfLaterCalls) {
 TEST(LateAnswers, OfAnInterruptedCallAreDroppedToo) {
   RunCaller(1, /*delay=*/2, 2, [](Caller* caller) {
     caller->HoldAll(true);
-    Interrupt interrupt = InterruptAtOnce();
+    auto interrupt = InterruptAtOnce();
     EXPECT_EQ(caller->Get(1, WaitLimit::Until(Instant::max(), &interrupt)).code(), Code::kAborted);
     caller->HoldAll(false);
     EXPECT_TRUE(IsOk(caller->Get(2, Patiently())));

@@ -11,12 +11,7 @@ namespace {
 
 Status Sync(ParamSync* sync, Table* table, const std::vector<void*>& data) {
   MV_RETURN_IF_NOT_OK(sync->Begin(*table, data.data(), static_cast<int64_t>(data.size())));
-  Progress progress;
-  Status status;
-  do {
-    status = sync->Run(table, &progress, Patiently());
-  } while (status.pending());
-  return status;
+  return sync->Run(table, Patiently());
 }
 
 // The workers make the adds of a round with different calls, and all receive the same values.

@@ -22,7 +22,9 @@ void Settle() {
   point_state.granted = point_state.left;
   scheduler->points += static_cast<uint64_t>(passed);
   scheduler->countdown -= passed;
-  if (current != nullptr) current->rank->points += static_cast<uint64_t>(passed);
+  if (current == nullptr) return;
+  current->points += static_cast<uint64_t>(passed);
+  current->rank->points += static_cast<uint64_t>(passed);
 }
 
 void Grant() {

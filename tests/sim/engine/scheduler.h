@@ -74,9 +74,10 @@ uint64_t Points();    // passed so far
 uint64_t Switches();  // done so far
 uint64_t Hash();      // over all switches, their virtual times, and kills
 uint64_t PointsOf(int rank);
-std::string Why();  // why Run has returned false, with the stacks of all fibers
-int CurrentRank();  // -1 outside of ranks
-int64_t Latency();  // a random latency of a message
+uint64_t PointsOfProgram(int rank);  // only of the functions that Spawn was given for it
+std::string Why();                   // why Run has returned false, with the stacks of all fibers
+int CurrentRank();                   // -1 outside of ranks
+int64_t Latency();                   // a random latency of a message
 
 // ---- Ranks --------------------------------------------------------------------------------------
 

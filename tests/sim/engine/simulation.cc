@@ -76,6 +76,13 @@ uint64_t PointsOf(int rank) {
   return RankOf(rank)->points;
 }
 
+uint64_t PointsOfProgram(int rank) {
+  Settle();
+  uint64_t points = 0;
+  for (const Fiber* fiber : RankOf(rank)->fibers) points += fiber->is_program ? fiber->points : 0;
+  return points;
+}
+
 std::string Why() { return scheduler->why; }
 
 int CurrentRank() { return current == nullptr ? -1 : current->rank->number; }

@@ -53,6 +53,7 @@ struct Fiber {
   Context context;
   std::function<void()> body;
   bool is_program = false;  // of Spawn, and not of pthread_create
+  uint64_t points = 0;      // without those since the last switch
   void* result = nullptr;   // for pthread_join
   const char* what = "";    // for whom it waits, for reports
   Key key;                  // while it waits

@@ -95,11 +95,12 @@ bool Ledger::IsOpening(int rank) const {
 }
 
 bool Ledger::HasHadTime(int rank) const {
-  // The last look of the library at its exclusion lies before the end of the call.
-  constexpr uint64_t kLastSteps = 100;
+  // The last look of the library at its exclusion lies before the end of the call, and after it
+  // each store may be a step, too.
+  const uint64_t last_steps = plan_.writes ? 1000 : 100;
   const auto suspended = points_at_suspension_.find(rank);
   return suspended != points_at_suspension_.end() &&
-         PointsOf(rank) > suspended->second + kLastSteps;
+         PointsOfProgram(rank) > suspended->second + last_steps;
 }
 
 void Ledger::CheckCall(const CallRecord& call, const Status& status) {
@@ -127,15 +128,17 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
                      " ms, allowed ", allowed / 1000000));
   }
   for (const auto& [silent, times] : suspended_) {
-    const int64_t beside = std::min(times.second, call.end) - std::max(times.first, call.start);
+    const int64_t from = std::max(times.first, call.start);
+    const int64_t end = std::min(times.second, call.end);
     // Calls in which ranks meet end with the session. Others may wait for the end of a node that
     // ends only then.
     const bool is_meeting = call.what.find("barrier") != std::string::npos ||
                             call.what.find("aggregate") != std::string::npos;
     const int64_t most = (is_meeting ? 1 : 2) * plan_.peer_timeout_ms * 1000000 + kSlack;
     // An opening waits as long for a rank that has not come as for one that starts late.
-    if (suspended != suspended_.end() || call.what == "open" || beside <= most) continue;
-    Violation(StrCat("a loss is known soon: ", who, " went on for ", beside / 1000000,
+    if (suspended != suspended_.end() || call.what == "open") continue;
+    if (end <= LatestEnd(call, from, most)) continue;
+    Violation(StrCat("a loss is known soon: ", who, " went on for ", (end - from) / 1000000,
                      " ms while rank ", silent, " was silent"));
   }
   if (status.code() == Code::kPeerLost && status.peer() == nullptr) {
@@ -151,6 +154,21 @@ void Ledger::CheckCall(const CallRecord& call, const Status& status) {
                        ", which is not lost: ", status.text()));
     }
   }
+}
+
+int64_t Ledger::LatestEnd(const CallRecord& call, int64_t from, int64_t most) const {
+  int64_t latest = from + most;
+  for (bool is_later = plan_.Continues(); is_later;) {
+    is_later = false;
+    for (const auto& [other, times] : suspended_) {
+      const int64_t begin = std::max(times.first, call.start);
+      const int64_t end = std::min(begin + most, times.second + kSlack);
+      if (begin > latest || end <= latest) continue;
+      latest = end;
+      is_later = true;
+    }
+  }
+  return latest;
 }
 
 // ---- Adds and gets.
@@ -174,7 +192,7 @@ size_t Ledger::AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t 
   return adds_.size() - 1;
 }
 
-void Ledger::AddEnded(size_t number, bool is_acknowledged) {
+void Ledger::AddEnded(size_t number, bool is_acknowledged, int64_t rounds) {
   const Quiet no_points;
   AddRecord& add = adds_[number];
   add.is_over = true;
@@ -182,6 +200,13 @@ void Ledger::AddEnded(size_t number, bool is_acknowledged) {
   add.over_at = Now();
   if (!is_acknowledged) {
     failed_.insert(add.rank);
+    if (rounds < 0) return;
+    if (rounds != add.round && rounds != add.round + 1) {
+      Violation(StrCat("equal bits: ", NameOf(add), " has failed in round ", add.round,
+                       ", and its rank has made ", rounds, " rounds"));
+    }
+    if (rounds == add.round) add.round = kNoRound;
+    At(At(rounds_, add.table).made, add.rank) = rounds;
     return;
   }
   const TablePlan& plan = At(plan_.tables, add.table);
@@ -225,6 +250,7 @@ void Ledger::Saw(int rank, int table, const std::vector<int64_t>& rows,
   const Quiet no_points;
   if (plan_.mode == "sync") {
     CheckRounds(rank, table, rows, values);
+    CheckUnchangedRounds(rank, table);
     return;
   }
   const TablePlan& plan = At(plan_.tables, table);
@@ -445,7 +471,7 @@ void Ledger::Died(int rank) {
 void Ledger::Suspended(int rank, int64_t ns) {
   const Quiet no_points;
   suspended_[rank] = {Now(), Now() + ns};
-  points_at_suspension_[rank] = PointsOf(rank);
+  points_at_suspension_[rank] = PointsOfProgram(rank);
   Note(StrCat("rank ", rank, " is suspended for ", ns / 1000000, " ms"));
 }
 

@@ -42,8 +42,10 @@ struct AddRecord {
   bool is_over = false, is_acknowledged = false;
   bool is_void = false;  // its rank had been excluded before, so it must not be made
   int64_t over_at = 0;
-  int64_t round = 0;  // the number of this rank's adds to the table before
+  int64_t round = 0;  // the number of this rank's adds to the table before, or kNoRound
 };
+// Of an add that has failed before it was made, so that the next one of its rank is in its round.
+constexpr int64_t kNoRound = -1;
 
 class Ledger {
  public:
@@ -62,7 +64,9 @@ class Ledger {
 
   // ---- Adds and gets.
   size_t AddBegan(int rank, int table, std::vector<int64_t> rows, int64_t value, bool is_void);
-  void AddEnded(size_t add, bool is_acknowledged);
+  // `rounds` is what the library says of an add that has failed in sync mode: how many adds of its
+  // rank are in rounds. It is -1 for other adds.
+  void AddEnded(size_t add, bool is_acknowledged, int64_t rounds);
   // Returns the sums of the acknowledged adds, which a get that begins now must see.
   std::vector<int64_t> Acknowledged(int table) const;
   // Checks what a get of the rows saw (all if empty): `values` in units of the adds, without the
@@ -132,7 +136,7 @@ class Ledger {
   };
 
   struct Rounds {
-    std::vector<int64_t> made;                    // by rank: adds begun
+    std::vector<int64_t> made;                    // by rank: adds begun, but for kNoRound
     std::vector<std::vector<int64_t>> sums;       // after each number of rounds, by element
     std::map<int64_t, std::vector<double>> seen;  // by number of rounds: the first whole get
   };
@@ -152,6 +156,9 @@ class Ledger {
   // Returns whether the rank has begun to open the session and does not know the result.
   bool IsOpening(int rank) const;
   void CheckCall(const CallRecord& call, const multiverso::Status& status);
+  // Returns until when a call may go on beside a rank that is silent from `from` on. In a session
+  // that continues, it waits for one silent rank after the other, for `most` each.
+  int64_t LatestEnd(const CallRecord& call, int64_t from, int64_t most) const;
   std::vector<int64_t> LeastWithStaleness(int rank, int table) const;
   void CheckRows(int rank, int table, const std::vector<int64_t>& rows,
                  const std::vector<double>& values);
@@ -171,6 +178,7 @@ class Ledger {
   void CheckExclusion(const CallRecord& call, const multiverso::Status& status);
   void CheckUnchanged(int rank, int table, const std::vector<int64_t>& rows,
                       const std::vector<double>& values);
+  void CheckUnchangedRounds(int rank, int table);
   // Returns whether the rank has made so many steps since it resumed that it must have noticed its
   // exclusion in the call that now ends.
   bool HasHadTime(int rank) const;

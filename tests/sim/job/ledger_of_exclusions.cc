@@ -138,4 +138,31 @@ void Ledger::CheckUnchanged(int rank, int table, const std::vector<int64_t>& row
   }
 }
 
+// Checks that what a rank sends after other nodes have excluded it completes no round: a get that
+// failed for want of it does not succeed later.
+void Ledger::CheckUnchangedRounds(int rank, int table) {
+  if (suspended_.size() != 1 || excluded_.empty()) return;
+  const int silent = suspended_.begin()->first;
+  const auto found = excluded_.find(silent);
+  if (!IsOnlyFault(silent) || found == excluded_.end()) return;
+  const auto call = std::find_if(calls_.rbegin(), calls_.rend(),
+                                 [&](const CallRecord& one) { return one.rank == rank; });
+  for (const CallRecord& earlier : calls_) {
+    if (earlier.rank != rank || earlier.what != call->what || earlier.code != Code::kPeerLost ||
+        earlier.end < found->second.known_since) {
+      continue;
+    }
+    // What ranks of other nodes have added had arrived.
+    const auto is_missing = [&](const AddRecord& add) {
+      return add.table == table && plan_.NodeOf(add.rank) != plan_.NodeOf(silent) &&
+             (!add.is_over || add.over_at + kSettled > earlier.end);
+    };
+    if (std::any_of(adds_.begin(), adds_.end(), is_missing)) continue;
+    Violation(StrCat("an excluded rank changes nothing: rank ", rank, ", ", call->what,
+                     ", which failed at ", TimeText(earlier.end), " without rank ", silent,
+                     ", succeeds"));
+    return;
+  }
+}
+
 }  // namespace sim

@@ -13,7 +13,6 @@
 namespace sim {
 
 using multiverso::Code;
-using multiverso::Progress;
 using multiverso::Request;
 using multiverso::RequestKind;
 using multiverso::Status;
@@ -211,15 +210,14 @@ bool RankProgram::SeeTheEnd() {
     last.call = "get";
     last.numbers["table"] = static_cast<int64_t>(i);
     const std::vector<int64_t> before = job_.ledger->Acknowledged(static_cast<int>(i));
-    Outcome outcome = Outcome::kFailed;
-    const bool goes_on = MakeOnTable(
-        last, static_cast<int>(i), RequestOf(table, false, ids, nullptr, out), table.count(),
-        [&] {
-          const std::vector<double> values = ToSums(table, out, table.count());
-          job_.ledger->Saw(rank_, static_cast<int>(i), {}, values, before);
-          job_.ledger->SawAtEnd(rank_, static_cast<int>(i), values);
-        },
-        &outcome);
+    const bool goes_on =
+        MakeOnTable(last, static_cast<int>(i), RequestOf(table, false, ids, nullptr, out),
+                    table.count(), [&](bool is_done) {
+                      if (!is_done) return;
+                      const std::vector<double> values = ToSums(table, out, table.count());
+                      job_.ledger->Saw(rank_, static_cast<int>(i), {}, values, before);
+                      job_.ledger->SawAtEnd(rank_, static_cast<int>(i), values);
+                    });
     if (!goes_on) return false;
   }
   return true;

@@ -52,13 +52,14 @@ class RankProgram {
   // The call may wait for `limit_ms`, or as long as the session says if that is 0.
   bool Make(const std::string& what, Kind kind, const Body& body,
             const std::function<void(int collective)>& when_ok = {}, int64_t limit_ms = 0);
-  // How a call on a table ended: kCut is the end of a limit that the step has asked for.
-  enum class Outcome { kDone, kCut, kFailed };
   // Makes a call on a table, whose `limit_ms` may be shorter than the session's timeout. The end of
   // such a limit is no failure. `count` is the number of elements of its delta or result.
-  bool MakeOnTable(const Step& step, int table, multiverso::Request request, int64_t count,
-                   const std::function<void()>& when_ok, Outcome* outcome);
+  // Calls `when_over` at the call's end with whether it succeeded.
+  bool MakeOnTable(const Step& step, int table, const multiverso::Request& request, int64_t count,
+                   const std::function<void(bool is_done)>& when_over);
   bool CallOnTable(const Step& step, bool is_add, bool is_get);
+  // Returns how many adds of this rank to the table are in rounds of sync mode, else -1.
+  int64_t RoundsOf(int table) const;
   static multiverso::Request RequestOf(const TablePlan& table, bool is_add,
                                        const std::vector<int64_t>& ids, const char* delta,
                                        char* out);

@@ -106,7 +106,7 @@ void StoryRun::AtDiskChange(const Step& fault) {
   book_.Note(fault.Text());
   if (node_without_power_ >= 0) {
     // The bytes are gone when the others may next look at them.
-    const Quiet quiet;
+    const Quiet is_quiet;
     disk_.LosePowerOf(node_without_power_);
   }
   KillRanks(ranks);

@@ -74,8 +74,7 @@ Status StoryRank::Run(Table* table, Request request) {
     if (!result.ok()) return result.status();
     arranged = std::move(result.value());
   }
-  Progress progress;
-  return table->Run(request, &progress, WaitLimit::Until(session_->NextDeadline()));
+  return table->Run(request, WaitLimit::Until(session_->NextDeadline()));
 }
 
 void StoryRank::Run() {

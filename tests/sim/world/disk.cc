@@ -70,7 +70,7 @@ bool Disk::MustFail(DiskCall kind) const {
 }
 
 void Disk::NoteFailure(const std::string& path, int error_number) {
-  const Quiet quiet;
+  const Quiet is_quiet;
   ++failures_;
   failed_.insert({path, error_number});
 }
@@ -80,7 +80,7 @@ int Disk::Begin(DiskCall kind, const std::string& path) {
   std::vector<std::function<void()>> events;
   bool fails = false;
   {
-    const Quiet quiet;
+    const Quiet is_quiet;
     if (kind != DiskCall::kRead && before_changes_) before_changes_();
     std::vector<DiskFaults::At> numbers = {{kind, calls_[kind]++}};
     if (kind != DiskCall::kRead)

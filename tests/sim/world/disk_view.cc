@@ -43,7 +43,7 @@ class DiskFile final : public WritableFile {
     while (left > 0 && disk_->cut_off_.count(CurrentRank()) == 0) {
       const int64_t piece = std::min(left, kPieceBytes);
       {
-        const Quiet quiet;
+        const Quiet is_quiet;
         file_->unsynced.push_back({static_cast<int64_t>(file_->bytes.size()), piece, node_});
         file_->bytes.append(next, static_cast<size_t>(piece));
       }
@@ -59,7 +59,7 @@ class DiskFile final : public WritableFile {
   Status Sync() override {
     const int error_number = disk_->Begin(DiskCall::kSync, path_);
     if (error_number != 0) return IoFailure(path_, "sync", error_number, written_);
-    const Quiet quiet;
+    const Quiet is_quiet;
     file_->safe_bytes = file_->bytes;
     file_->unsynced.clear();
     return Status::Ok();
@@ -114,7 +114,7 @@ class DiskView final : public multiverso::FileSystem {
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     const int error_number = disk_->Begin(DiskCall::kRead, path);
     if (error_number != 0) return IoFailure(path, "open", error_number);
-    const Quiet quiet;
+    const Quiet is_quiet;
     const Disk::Entry found = disk_->Find(path);
     if (found == nullptr) return IoFailure(path, "open", ENOENT);
     if (found->is_folder) return IoFailure(path, "read", EISDIR);
@@ -123,14 +123,14 @@ class DiskView final : public multiverso::FileSystem {
   }
   Result<EntryKind> KindOf(const std::string& path) override {
     disk_->TakeTime();
-    const Quiet quiet;
+    const Quiet is_quiet;
     const Disk::Entry found = disk_->Find(path);
     if (found == nullptr) return EntryKind::kNone;
     return found->is_folder ? EntryKind::kFolder : EntryKind::kFile;
   }
   Result<std::vector<std::string>> List(const std::string& path) override {
     disk_->TakeTime();
-    const Quiet quiet;
+    const Quiet is_quiet;
     const Disk::Entry found = disk_->Find(path);
     if (found == nullptr || !found->is_folder) {
       return IoFailure(path, "list", found == nullptr ? ENOENT : ENOTDIR);
@@ -165,7 +165,7 @@ class DiskView final : public multiverso::FileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     const int error_number = disk_->Begin(DiskCall::kRename, to);
     if (error_number != 0) return IoFailure(to, "rename to", error_number);
-    const Quiet quiet;
+    const Quiet is_quiet;
     std::string old_name;
     std::string new_name;
     const Disk::Entry folder = disk_->FolderOf(from, &old_name);
@@ -190,7 +190,7 @@ class DiskView final : public multiverso::FileSystem {
   Status Link(const std::string& from, const std::string& to) override {
     Disk::Entry file;
     {
-      const Quiet quiet;
+      const Quiet is_quiet;
       file = disk_->Find(from);
     }
     if (file == nullptr) return IoFailure(to, "link", ENOENT);
@@ -199,7 +199,7 @@ class DiskView final : public multiverso::FileSystem {
   Status SyncFolder(const std::string& path) override {
     const int error_number = disk_->Begin(DiskCall::kSyncFolder, path);
     if (error_number != 0) return IoFailure(path, "sync", error_number);
-    const Quiet quiet;
+    const Quiet is_quiet;
     const Disk::Entry folder = disk_->Find(path);
     if (folder == nullptr) return IoFailure(path, "open", ENOENT);
     folder->safe_entries = folder->entries;
@@ -225,7 +225,7 @@ class DiskView final : public multiverso::FileSystem {
   Status Add(const std::string& path, const Disk::Entry& entry, DiskCall kind, const char* action) {
     const int error_number = disk_->Begin(kind, path);
     if (error_number != 0) return IoFailure(path, action, error_number);
-    const Quiet quiet;
+    const Quiet is_quiet;
     std::string name;
     const Disk::Entry folder = disk_->FolderOf(path, &name);
     if (folder == nullptr) return IoFailure(path, action, ENOENT);
@@ -236,7 +236,7 @@ class DiskView final : public multiverso::FileSystem {
   Status RemoveEntry(const std::string& path, bool may_be_gone) {
     const int error_number = disk_->Begin(DiskCall::kRemove, path);
     if (error_number != 0) return IoFailure(path, "remove", error_number);
-    const Quiet quiet;
+    const Quiet is_quiet;
     std::string name;
     const Disk::Entry folder = disk_->FolderOf(path, &name);
     const auto found = folder == nullptr ? std::map<std::string, Disk::Entry>::iterator()

@@ -9,7 +9,7 @@ from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso._native import arrays
-from multiverso.tables._ids import as_ids
+from multiverso._native.ids import as_ids
 
 
 class OnlyDLPack:

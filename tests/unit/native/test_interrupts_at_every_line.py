@@ -6,7 +6,7 @@ import numpy as np
 from interrupts import Case, class_of, folder, functions_of, main, shut
 
 import multiverso as mv
-from multiverso import checkpoint, publishing, sync, tables
+from multiverso import checkpoint, sync, tables
 
 SIZE = 40_000
 ONES = np.ones(SIZE)  # Converted to the table's dtype in a temporary array.
@@ -187,6 +187,8 @@ GROUPS: dict[str, list[Case]] = {
         Case(lambda it: (it[1].cut(), it[1].wait(1), it[1].tables["w"].get([1])), attached),
         Case(pin, attached),
         Case(lambda it: (it[1].cut(), it[1].tables["w"].get([1])), followed),
+        Case(lambda it: it[1].tables["w"].contains([1]), followed),
+        Case(lambda it: (it[1].changed("w"), it[1].removed("w")), attached),
         Case(lambda it: (it[1].changed("w"), it[1].removed("w")), followed),
         Case(lambda it: it[1].wait(it[1].version), followed),
     ],
@@ -209,8 +211,8 @@ GROUPS: dict[str, list[Case]] = {
 }
 
 CLASSES = (
-    *(mv.ArrayTable, mv.MatrixTable, mv.HashTable, tables.Future, tables.View, tables.LiveTable),
-    *(publishing.FollowedView, checkpoint.Checkpoint, mv.Work, sync.ParamSync, mv.Session),
+    *(mv.ArrayTable, mv.MatrixTable, mv.HashTable, tables.Future, tables.View, tables.ViewTable),
+    *(checkpoint.Checkpoint, mv.Work, sync.ParamSync, mv.Session),
 )
 #: Public names that no case calls, and why.
 EXCEPTIONS = {

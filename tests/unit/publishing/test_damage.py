@@ -6,9 +6,10 @@ import numpy as np
 from publications import FolderTestCase, live_cut
 
 import multiverso as mv
-from multiverso import publishing
 from multiverso._native import files
 from multiverso.errors import PublicationError, StateError
+from multiverso.publishing._following import FolderStore
+from multiverso.readers import View
 
 
 class TestDamage(FolderTestCase):
@@ -125,7 +126,7 @@ class TestDamage(FolderTestCase):
             mv.follow(self.folder)
         self.restore()
         (self.folder / third).write_bytes(self.content[second])
-        fresh = publishing.FollowedView(self.folder)
+        fresh = View(FolderStore(self.folder))
         with self.assertRaises(PublicationError):
             fresh.wait(3, timeout=5)
         self.assertEqual(fresh.version, 2)

@@ -97,25 +97,17 @@ class TestRandomChains(FolderTestCase):
                 continue
             ids = sorted(self.ids[name])
             state[name] = table.dtype, dict(zip(ids, table.get(ids), strict=True))
-            if name == "keys":  # the initial value
-                state["absent key"] = np.float64, table.get([99], insert=False)
         return state
 
     def check_follows(self, view, states, step=None):
         """Check that a view has the state of its step, after a wait for a step or for none."""
-        before = {}
         while view.step != step:
-            before = view.cut(["keys"]) if "keys" in view.tables else {}
             try:
                 view.wait(timeout=0 if step is None else 60)
             except mv.OperationTimeout:
-                before = {}
                 break
         self.assertIn(step, (None, view.step))
-        cut, state = view.cut(), dict(states[view.step])
-        if "absent key" in state:
-            absent = view.tables["keys"].get([99])
-            np.testing.assert_array_equal(absent, state.pop("absent key"))
+        cut, state = view.cut(), states[view.step]
         self.assertEqual(set(cut), set(state))
         for name, expected in state.items():
             if not isinstance(expected, dict):
@@ -128,17 +120,6 @@ class TestRandomChains(FolderTestCase):
             self.assertEqual(ids[is_expected].tolist(), sorted(expected))
             for row, values in zip(rows[is_expected], sorted(expected.items()), strict=True):
                 self.check_same_bits(row, values[1])
-        if "keys" in before and "keys" in cut:
-            self.check_changes(view, *(dict(zip(*of["keys"], strict=True)) for of in (before, cut)))
-
-    def check_changes(self, view, before, now):
-        keys, rows = view.changed("keys")
-        differs = {k for k, row in now.items() if k not in before or (row != before[k]).any()}
-        self.assertLessEqual(differs, set(keys.tolist()))
-        np.testing.assert_array_equal(rows, view.tables["keys"].get(keys))
-        gone = set(view.removed("keys").tolist())
-        self.assertLessEqual(before.keys() - now.keys(), gone)
-        self.assertFalse(gone & now.keys())
 
     def run_jobs(self, seed, fails=False):
         rng = np.random.default_rng(seed)
@@ -248,16 +229,6 @@ class TestFolders(FolderTestCase):
             self.assertEqual(view.version, version)
             self.assertEqual(view.tables["w"].get().tolist(), [1, 2, 3])
 
-    def test_array_with_an_initializer_is_published(self):
-        with mv.session(name="followed"):
-            table = mv.ArrayTable(100_000, RandomNormal(seed=3), name="w")
-            for step in range(4):
-                mv.publish(step, to=self.folder, full_every=2)
-                with mv.follow(self.folder, timeout=60) as view:
-                    self.assertEqual(view.wait(step + 1, timeout=60), step + 1)
-                    self.check_same_bits(view.cut()["w"], table.get())
-                table.add([1.0], index=np.s_[70_000 + step : 70_001 + step])
-
     def test_late_reader_needs_one_full_file_and_differences(self):
         with mv.session(name="followed"):
             table = mv.ArrayTable(100_000, name="w")
@@ -281,56 +252,3 @@ class TestFolders(FolderTestCase):
                 mv.publish(step, to=self.folder, full_every=2, keep=4)
             del table
         self.assertEqual([int(name[:8]) for name in self.files()], [5, 6, 7, 8, 9])
-
-
-class TestTables(FolderTestCase):
-    def follow_one(self, make, change):
-        with mv.session(name="followed"):
-            table = make()
-            change(table)
-            mv.publish(1, to=self.folder)
-        view = mv.follow(self.folder)
-        self.addCleanup(view.close)
-        return view
-
-    def test_keys_without_rows_have_the_initial_value_if_it_is_known(self):
-        view, other = (
-            self.follow_one(
-                lambda start=start: mv.HashTable(2, capacity=9, name="k", init_value=start),
-                lambda k: k.add([[1, 1]], keys=[5]),
-            ).tables["k"]
-            for start in (7, RandomNormal())
-        )
-        np.testing.assert_array_equal(view.get([4, 5]), [[7, 7], [8, 8]])
-        np.testing.assert_array_equal(view.contains([4, 5]), [False, True])
-        self.assertRaises(TypeError, view.get)
-        with self.assertRaisesRegex(IndexError, "1 of 2 ids have no row, the first is 4"):
-            other.get([4, 5])
-        np.testing.assert_array_equal(other.get([4], default=0.5), [[0.5, 0.5]])
-
-    def test_a_table_says_when_it_shows_nothing_any_more(self):
-        for rows in (4, 5):
-            with mv.session(name="followed"):
-                self.table = mv.MatrixTable(rows, 2, name="m")
-                mv.publish(rows, to=self.folder)
-            if rows == 4:
-                view = mv.follow(self.folder)
-                former = view.tables["m"]
-        with view.lock, self.assertRaisesRegex(StateError, "without view.lock"):
-            view.wait(timeout=60)
-        former.get([3])
-        view.wait(timeout=60)
-        self.assertRaisesRegex(StateError, "'m': since version 2, view.tables", former.get, [3])
-        present = view.tables["m"]
-        view.close()
-        self.assertRaisesRegex(StateError, "'m': the view has been closed", present.get, [3])
-
-    def test_rows_that_never_changed_are_not_written(self):
-        view = self.follow_one(
-            lambda: mv.MatrixTable(10**9, 2, Constant(3), name="m"),
-            lambda m: m.add([[1, 1]], row_ids=[12_345_678]),
-        )
-        ids, rows = view.cut()["m"]
-        self.assertEqual(ids.tolist(), [12_345_678])
-        np.testing.assert_array_equal(rows, [[4, 4]])
-        np.testing.assert_array_equal(view.tables["m"].get([0]), [[3, 3]])

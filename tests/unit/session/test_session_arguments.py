@@ -82,7 +82,7 @@ class TestSession(ExampleTestCase):
     def test_any_init_argument_is_accepted_or_rejected(self, name, value):
         session = mv.init()
         try:
-            options.checked(**{**OPTIONS, name: value})
+            options.session_options(**{**OPTIONS, name: value})
         except REJECTIONS:
             with self.assert_rejects():
                 mv.init(**{name: value})

@@ -84,7 +84,7 @@ CROSSING = (
     Feature(
         "publish",
         r"[Pp]ublish|[Pp]ublication",
-        "src/session/publishing* src/table/publication* src/reader/*",
+        "src/session/publishing* src/table/publication* src/reader/* multiverso/readers/*",
         "publish, attach, current values",
     ),
     Feature(

@@ -82,23 +82,6 @@ class TestPinned(SessionCleanupTestCase):
         with self.assertRaisesRegex(mv.errors.StateError, "pinned 2 other versions"):
             self.view.pinned().__enter__()
 
-    def test_stays_bit_for_bit_while_others_see_what_is_published(self):
-        self.publish(3)
-        with mv.attach(os.getpid()) as other, self.view.pinned() as cut:
-            self.assertEqual((cut.version, list(cut)), (3, ["array", "matrix"]))
-            for version in range(4, 14):
-                self.publish()
-                self.check(cut)
-                seen = other.cut()
-                self.assertEqual(seen.version, version)
-                self.check(seen)
-                with other.pinned(["matrix"]) as last:
-                    self.assertEqual((last.version, list(last)), (version, ["matrix"]))
-                    self.assertEqual(last["matrix"].tobytes(), self.expected[version][1].tobytes())
-        self.publish(3)
-        with self.view.pinned() as cut:
-            self.check(cut)
-
     def test_arrays_lie_in_shared_memory_and_cannot_be_changed(self):
         self.publish()
         with self.view.pinned() as cut:
@@ -113,23 +96,7 @@ class TestPinned(SessionCleanupTestCase):
             self.assertEqual(line[1], "r--s")
             self.assertIn("multiverso", line[5])
             with self.assertRaises(ValueError):
-                cut["array"][0] = 1
-            with self.assertRaises(ValueError):
                 cut["array"].flags.writeable = True
-
-    def test_third_version_is_refused_until_one_is_free(self):
-        with ExitStack() as blocks:
-            for _ in range(2):
-                self.publish(2)
-                self.check(blocks.enter_context(self.view.pinned()))
-            self.check(blocks.enter_context(self.view.pinned()))
-            self.publish(4)
-            self.assert_refused()
-            self.publish(4)
-            self.check(self.view.cut())
-        with self.view.pinned() as cut:
-            self.assertEqual(cut.version, 12)
-            self.check(cut)
 
     def test_killed_reader_pins_nothing(self):
         readers = []

@@ -20,12 +20,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int64]:
-    """Return `ids` as a C-contiguous int64 array of one dimension, without a copy if possible.
-
-    Messages call them `name`. Without `num_row`, the number of rows, the ids are keys. Raises
-    TypeError for anything but integers, ValueError for another number of dimensions, and IndexError
-    for an id that does not fit into 64 bits, or a range with ids outside the table.
-    """
+    """Return `ids`, keys without `num_row`, as int64 of one dimension, uncopied if possible."""
     if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1:
         return ids if ids.flags.carray else np.require(ids, _INT64, ("C", "A"))
     if isinstance(ids, list | tuple):
@@ -70,11 +65,6 @@ def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:
     -------
     ndarray of int64, shape (n,)
         The keys.
-
-    Raises
-    ------
-    TypeError
-        If a value is something else.
 
     Examples
     --------

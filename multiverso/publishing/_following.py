@@ -6,21 +6,19 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from multiverso._native import arguments
+from multiverso._native.tensor_files import BAD
 from multiverso._native.threads import Thread
 from multiverso.errors import OperationTimeout, PublicationError, StateError
 from multiverso.publishing import _format
-from multiverso.publishing._folder import folder_of
+from multiverso.publishing._folder import Folder, folder_of
 from multiverso.publishing._latest import read_latest
-from multiverso.publishing._reading import prepare, read
-from multiverso.publishing._tables import FollowedTable
-from multiverso.tables._view import Cut, _seconds
+from multiverso.publishing._tables import FollowedArray, FollowedRows
+from multiverso.readers import Cut, View
+from multiverso.readers._view import Changes, chosen, seconds
 
 #: How often a wait looks for a later publication.
 _LOOK_SECONDS: Final = 0.05
@@ -30,11 +28,11 @@ _TRIES: Final = 5
 
 def follow(
     path: str | os.PathLike[str], *, timeout: float = 0.0, default: float | None = None
-) -> FollowedView:
+) -> View:
     """Follow the publications that a job writes to a folder, from any machine that sees it.
 
     The process needs no MPI, no session and no connection to the job. It holds one copy of the
-    tables, which `FollowedView.wait` brings to a later version.
+    tables, which `View.wait` brings to a later version.
 
     Parameters
     ----------
@@ -45,24 +43,20 @@ def follow(
         Seconds to wait for the first publication.
     default : float, optional
         What the elements of a row that does not exist are, such as that of a key the job has not
-        seen; by default the initial value. If that is random, `FollowedRows.get` raises IndexError.
+        seen; by default the initial value. If that is random, `ViewTable.get` raises IndexError.
 
     Returns
     -------
-    FollowedView
+    View
         The tables as of the last publication. It is a context manager: the end of its block calls
-        `FollowedView.close`.
+        `View.close`.
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is invalid.
     StateError
         If there is no publication after `timeout` seconds.
-    PublicationError
-        If a file is missing, damaged, or from somewhere else.
-    MemoryError
-        If there is not enough memory for the tables, before they are read.
+    PublicationError, MemoryError
+        As for `View.wait`.
     ImportError
         If the address needs fsspec, which is not installed.
 
@@ -81,60 +75,25 @@ def follow(
     (100, array([1., 2., 3.], dtype=float32))
 
     """
-    view = FollowedView(path, None if default is None else arguments.finite(default, "default"))
-    deadline = time.monotonic() + _seconds(timeout)
-    while not view._advance(1, deadline):
-        if time.monotonic() >= deadline:
-            msg = f"{view.name}: nothing has been published there; waited {_seconds(timeout):g} s"
-            raise StateError(msg)
-        time.sleep(_LOOK_SECONDS)
-    return view
+    store = FolderStore(path, None if default is None else arguments.finite(default, "default"))
+    limit = seconds(timeout)
+    try:
+        store.wait(1, time.monotonic() + limit)
+    except OperationTimeout:
+        msg = f"{store.name}: nothing has been published there; waited {limit:g} s"
+        raise StateError(msg) from None
+    return View(store)
 
 
-class FollowedView:
-    """The tables of a followed folder, as `follow` returns them.
+class FolderStore:
+    """The tables of a folder as of a version, which `wait` brings to a later one.
 
-    `wait` changes the tables; between two waits, all of them are as of `version`. After an error
-    the view still has the last version that was complete.
-
-    One thread may call `wait` while others read. They wait only while a publication is applied, not
-    while its files are read and checked.
-
-    Attributes
-    ----------
-    lock : threading.RLock
-        What `wait` holds while it changes the tables. Hold it to read several tables of one
-        version.
-
-    Examples
-    --------
-    A copy of a table elsewhere, such as an index for search, that follows what changes:
-
-    >>> import tempfile
-    >>> import multiverso as mv
-    >>> folder = tempfile.mkdtemp()
-    >>> with mv.session(name="job"):
-    ...     users = mv.HashTable(1, capacity=100, name="users")
-    ...     users.add([[1], [2]], keys=[10, 20])
-    ...     version = mv.publish(1, to=folder)
-    ...     view = mv.follow(folder, timeout=60)
-    ...     copy = dict(zip(*(part.tolist() for part in view.changed("users"))))
-    ...     users.add([[5]], keys=[20])
-    ...     users.remove([10])
-    ...     version = mv.publish(2, to=folder)
-    ...     version = view.wait(timeout=60)
-    ...     ids, rows = view.changed("users")
-    ...     copy.update(zip(ids.tolist(), rows.tolist()))
-    ...     for key in view.removed("users").tolist():
-    ...         del copy[key]
-    ...     view.close()
-    >>> copy
-    {20: [7.0]}
-
+    `lock` is held while the tables change. `default` is that of `follow`.
     """
 
     def __init__(self, path: str | os.PathLike[str], default: float | None = None) -> None:
         self._folder = folder_of(path)
+        self.name = self._folder.name
         self._default = default
         self.lock = threading.RLock()
         self._turn = threading.RLock()  # of one wait at a time
@@ -149,67 +108,24 @@ class FollowedView:
         self._is_between = False
         self._is_closed = False
 
-    @property
-    def name(self) -> str:
-        """The folder."""
-        return self._folder.name
+    def state(self) -> tuple[str, int, int]:
+        """Return the folder, and the version of the tables with its step."""
+        return self.name, self._version, self._step
 
-    @property
-    def version(self) -> int:
-        """The version of the tables: the number of the publication in the folder."""
-        return self._version
-
-    @property
-    def step(self) -> int:
-        """The step of that version."""
-        return self._step
-
-    @property
-    def tables(self) -> dict[str, FollowedTable]:
-        """The tables by name, in the order of their creation."""
+    def tables(self, names: list[str] | None = None) -> dict[str, Any]:
+        """Return tables by name."""
         self._require_open()
-        return dict(self._tables)
+        return chosen(names, self._tables, self._version)
 
-    def wait(self, version: int | None = None, timeout: float = 120.0) -> int:
-        """Wait for a version, and bring the tables to the last one.
-
-        Parameters
-        ----------
-        version : int, optional
-            The version; by default, the one after the present one. If the view already has it, the
-            call does nothing.
-        timeout : float, optional
-            The longest wait in seconds.
-
-        Returns
-        -------
-        int
-            The version of the tables, which may be a later one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
-        OperationTimeout
-            If the version is not published in time.
-        PublicationError
-            If a file is missing, damaged, or from somewhere else.
-        MemoryError
-            If there is not enough memory for a publication, before it is read.
-        StateError
-            After `close`, and in a block that holds `lock`, which it would wait for.
-
-        """
+    def wait(self, version: int | None, deadline: float) -> int:
+        """Bring the tables to the last version, when it is the wanted one or a later one."""
         self._require_open()
         if self.lock._is_owned():  # type: ignore[attr-defined]
             msg = (
                 f"{self.name}: expected a wait without view.lock, which it takes, received one with"
             )
             raise StateError(msg)
-        wanted = self._version + 1
-        if version is not None:
-            wanted = arguments.integer(version, "version", 0)
-        deadline = time.monotonic() + _seconds(timeout)
+        wanted = self._version + 1 if version is None else version
         while not self._advance(wanted, deadline):
             self._require_open()
             if time.monotonic() >= deadline:
@@ -218,102 +134,36 @@ class FollowedView:
             time.sleep(_LOOK_SECONDS)
         return self._version
 
-    def cut(self, tables: Iterable[str] | None = None, timeout: float = 120.0) -> Cut:
-        """Return copies of tables as of `version`.
-
-        Parameters
-        ----------
-        tables : iterable of str, optional
-            The names of the tables; by default, all.
-        timeout : float, optional
-            Has no effect: the view has the tables. It is there for programs that can also `attach`.
-
-        Returns
-        -------
-        Cut
-            A mapping from names to arrays; of tables of which only some rows exist, to pairs of
-            keys, or row ids, and rows.
-
-        Raises
-        ------
-        StateError
-            If there is no table of that name; after `close`.
-
-        """
-        self._require_open()
-        _seconds(timeout)
-        names = self._tables if tables is None else arguments.several(tables, "tables")
+    def cut(self, names: list[str] | None, deadline: float) -> Cut:
+        """Return copies of tables; there is nothing to wait for."""
         with self.lock:
-            copies = {name: self._table(name)._copy() for name in names}
+            copies = {name: table._copy() for name, table in self.tables(names).items()}
             return Cut(self._version, self._step, copies)
 
-    def changed(self, table: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return what the last `wait`, or `follow`, has changed in a table.
-
-        Parameters
-        ----------
-        table : str
-            The name of the table.
-
-        Returns
-        -------
-        ids : ndarray of int64
-            The keys, the row ids or, of an array, the indices, in ascending order.
-        values : ndarray
-            Their rows or elements.
-
-        Raises
-        ------
-        StateError
-            If there is no table of that name; after `close`.
-
-        """
+    @contextlib.contextmanager
+    def pinned(self, names: list[str] | None, deadline: float) -> Iterator[Cut]:
+        """Show tables, and keep them from changing."""
         with self.lock:
-            changes: tuple[NDArray[np.int64], NDArray[Any]] = self._table(table)._changes()
-            return changes
+            shown = {name: table._shown() for name, table in self.tables(names).items()}
+            yield Cut(self._version, self._step, shown)
 
-    def removed(self, table: str) -> NDArray[np.int64]:
-        """Return the keys that have lost their rows in the last `wait`, in ascending order.
-
-        A copy that is to be equal removes these, such as the keys that the job has evicted.
-
-        Raises
-        ------
-        StateError
-            If there is no table of that name; after `close`.
-
-        """
-        with self.lock:
-            keys: NDArray[np.int64] = self._table(table)._removed()
-            return keys
+    def changes(self, name: str) -> Changes:
+        """Return what the last `wait`, or `follow`, has changed in a table."""
+        changes: Changes = self.tables([name])[name]._changes()
+        return changes
 
     def close(self) -> None:
-        """Release the memory. No other method may be called afterwards."""
+        """Release the memory."""
         self._is_closed = True
         with self.lock:
             for table in self._tables.values():
                 table._end = "the view has been closed"
             self._tables = self._gone = {}
 
-    def __enter__(self) -> FollowedView:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _require_open(self) -> None:
         if self._is_closed:
             msg = f"{self.name}: the view has been closed"
             raise StateError(msg)
-
-    def _table(self, name: object) -> Any:
-        self._require_open()
-        key = arguments.text(name, "table")
-        if key not in self._tables:
-            names = ", ".join(map(repr, self._tables)) or "none"
-            msg = f"version {self._version} has no table {key!r}; its tables: {names}"
-            raise StateError(msg)
-        return self._tables[key]
 
     def _advance(self, wanted: int, deadline: float) -> bool:
         """Bring the tables to the last version, if that is at least the wanted one."""
@@ -357,9 +207,9 @@ class FollowedView:
         mine = names.index(self._files) if self._files in names else -1
         for entry in chain[mine + 1 :]:
             before = self._files
-            files = read(self._folder, entry, is_full=entry is chain[0])
+            files = _read(self._folder, entry, is_full=entry is chain[0])
             where = f"{self.name}/{entry['files'][0]}"
-            tables, changes = prepare(self._tables, files, self.lock, self._default, where)
+            tables, changes = _prepare(self._tables, files, self.lock, self._default, where)
             # Ctrl-C only reaches the main thread, so no interrupt leaves a half of the changes.
             self._application = Thread(self._apply, before, entry, tables, changes)
             self._application.start()
@@ -405,3 +255,68 @@ class FollowedView:
             self._tables = tables
             self._version, self._step = entry["version"], entry["step"]
             self._files = entry["files"]
+
+
+def _read(folder: Folder, entry: Mapping[str, Any], *, is_full: bool) -> list[_format.File]:
+    """Return the files of a publication, in the order of the nodes.
+
+    Raises FileNotFoundError if one is missing, perhaps because it has expired; PublicationError if
+    one is not as it was written, or belongs to another publication; and MemoryError before it reads
+    a file for which there is not enough memory.
+    """
+    files = []
+    for node, name in enumerate(entry["files"]):
+        expected = {
+            "format": _format.FORMAT,
+            "version": entry["version"],
+            "step": entry["step"],
+            "base": 0 if is_full else entry["version"] - 1,
+            "node": node,
+            "nodes": len(entry["files"]),
+        }
+        where = f"{folder.name}/{name}"
+        try:
+            with folder.open(name) as file:
+                files.append(_format.decode(file, expected))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _format.damaged(where, error.strerror or error) from error
+        except BAD as error:
+            raise _format.damaged(where, error) from error
+    return files
+
+
+def _prepare(
+    present: Mapping[str, Any],
+    files: list[_format.File],
+    lock: threading.RLock,
+    default: float | None,
+    where: str,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tables after a publication, and what to apply to each; check everything.
+
+    `present` are the tables before it, and new ones get `lock` and `default`. Raises
+    PublicationError, which names the file `where`, if its files do not fit each other or the
+    tables.
+    """
+    try:
+        by_name = [{record["name"]: record for record in f.metadata["tables"]} for f in files]
+        if any(records.keys() != by_name[0].keys() for records in by_name):
+            raise ValueError("expected the same tables in the files of all nodes")
+        tables: dict[str, Any] = {}
+        changes = {}
+        for key, record in by_name[0].items():
+            kind = FollowedRows if f"keys:{key}" in files[0].tensors else FollowedArray
+            new = kind(key, record, lock, default)
+            table = present.get(key)
+            if table is None or table._identity() != new._identity():
+                table = new
+            parts = [
+                (records[key], file.tensors) for records, file in zip(by_name, files, strict=True)
+            ]
+            changes[key] = table._take(parts)
+            tables[key] = table
+    except BAD as error:
+        raise _format.damaged(where, error) from error
+    return tables, changes
