@@ -275,7 +275,9 @@ class Job:
 
     def signal(self, rank: int, signum: signal.Signals) -> None:
         """Send a signal to one rank."""
-        os.kill(self.pid(rank), signum)
+        # After the death of one rank, the launcher may have killed the others.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid(rank), signum)
 
     def wait_until_asleep(self, rank: int) -> None:
         """Wait until the main thread of a rank sleeps, or until the timeout has passed."""

@@ -93,6 +93,9 @@ class Group {
   // Returns how many collectives this rank has begun, without those that ask whether all leave, and
   // those that Wait has begun again: as many as every member that has made as many calls.
   uint64_t calls() const { return calls_; }
+  // Gives up the last collective, or what the ranks do after it, for lack of that rank, and with it
+  // all later collectives. Returns PeerLost.
+  Status GiveUp(int rank);
   // Returns PeerLost if this rank has given up a collective for lack of a rank. A caller that
   // writes what other members read in a collective asks before it writes, since they may still read
   // what it wrote for the one that it has given up.
@@ -111,8 +114,6 @@ class Group {
   Status AwaitResult(const WaitLimit& limit, Attachment* attachment);
   // Waits until the collective is complete.
   Status AwaitCompletion(const WaitLimit& limit, Attachment* attachment);
-  // Gives up the collective for lack of that rank, and with it all later ones. Returns PeerLost.
-  Status GiveUp(int rank);
   // Returns whether that rank has begun the collective that is `later` after the last one here.
   bool HasBegun(int rank, uint64_t later = 0) const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;

@@ -49,7 +49,7 @@ Status LeaderExchange::SendContribution(uint64_t sequence, Attachment* attachmen
 void LeaderExchange::GiveUp(uint64_t sequence, CollectiveKind kind, const std::string& vote) {
   if (sent_ == sequence) return;
   sent_ = sequence;
-  // Whoever cannot be told waits for this rank until its deadline.
+  // A rank that cannot be told waits for this one until its deadline.
   (void)SendToOthers(PackFailure(*members_, group_, sequence, kind, vote));
 }
 

@@ -67,11 +67,13 @@ RankContext::~RankContext() {
 
 std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messenger> messenger) {
   if (messenger == nullptr) return nullptr;
-  messenger->RefuseIf([this](int other) {
+  messenger->RefuseIf([this](int other, int tag) {
     const uint32_t state = memory_.slot(other).state.load(std::memory_order_relaxed);
-    // A silent rank may run again, and must then learn that it counts as lost.
+    // A silent rank may run again. It must then learn that it counts as lost, and, because the rank
+    // that tells it may die before the message is sent, which calls have ended.
     const bool must_learn =
-        peers_.WasFoundSilentHere(other) && memory_.slot(other).was_told.load() == 0;
+        (peers_.WasFoundSilentHere(other) && memory_.slot(other).was_told.load() == 0) ||
+        (peers_.IsExcludedForSilence(other) && tag == kEndTag);
     const bool has_died = state == RankSlot::kDied && !must_learn;
     return has_died || (connections_ != nullptr && connections_->HasEnded(other));
   });

@@ -137,7 +137,7 @@ void SessionState::Leave(const std::string& reason) {
 
 void SessionState::Close() {
   if (members_->is_elastic()) memory_->control()->some_lost.store(1);
-  // Of two ranks of a node that end at the same time, at least one sees that both have.
+  // When two ranks of a node end at the same time, at least one of them sees that both have ended.
   memory_->own_slot().state.store(RankSlot::kClosed, std::memory_order_seq_cst);
   if (channel_ != nullptr) channel_->AnnounceClose();
   AnnounceClose();

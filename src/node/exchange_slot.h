@@ -2,13 +2,12 @@
 // the ranks of a node share.
 //
 // Members of the group read a slot without a lock: while calls succeed, a rank overwrites the slot
-// of collective n only after all members have begun n + 1. A member that has given n up, however,
-// may begin later ones while the leader of its node still waits in n (LeaderExchange). So Write
-// stores the collective's number first, then the kind, size and payload with release; readers read
-// these with acquire, and the number last. A reader that has read any part of a later collective
-// then also reads a later number. If the number is the expected one, all parts belong to that
-// collective, provided that the reader knew before that they had been written
-// (RankSlot::GroupProgress::sequence).
+// of collective n only after all members have begun n + 1. So that no late reader takes a later
+// payload for that of n, Write stores the collective's number first, then the kind, size and
+// payload with release; readers read these with acquire, and the number last. A reader that has
+// read any part of a later collective then also reads a later number. If the number is the expected
+// one, all parts belong to that collective, provided that the reader knew before that they had been
+// written (RankSlot::GroupProgress::sequence).
 #pragma once
 
 #include <atomic>

@@ -143,10 +143,9 @@ Status SpanningAggregation::WaitHere(const WaitLimit& limit) {
 
 Status SpanningAggregation::CheckForLosses() {
   const int silenced_by = watch_.LossThatSilences();
-  if (silenced_by >= 0) return watch_.Lost({silenced_by}, watch_.WhileWaiting("aggregate"));
+  if (silenced_by >= 0) return context_->workers()->GiveUp(silenced_by);
   for (const int rank : ranks_) {
-    if (!context_->peers()->IsLost(rank)) continue;
-    return watch_.Lost({rank}, watch_.WhileWaiting("aggregate"));
+    if (context_->peers()->IsLost(rank)) return context_->workers()->GiveUp(rank);
   }
   return Status::Ok();
 }

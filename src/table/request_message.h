@@ -18,9 +18,9 @@
 //
 // Values are also sent from the caller's memory. If a call ends before they have all been sent, MPI
 // may send them later, when the caller has changed them. So the worker then sends an EndedCall with
-// kEndTag, and the server applies no values of that call that it receives afterwards. A server that
-// counts as lost gets no such message, and applies no values after it has resumed. This does not
-// protect a large add whose last chunks MPI already holds: they may carry the changed values.
+// kEndTag, and the server applies no values of that call that it receives afterwards. Nor does it
+// apply any once it knows that it counts as lost. This does not protect a large add whose last chunks
+// MPI already holds: they may carry the changed values.
 #pragma once
 
 #include <cstdint>

@@ -194,7 +194,7 @@ Status ShardService::CheckStillCounts(ServedRequest* job) {
                       ", which sent no heartbeat for too long: it cannot take part any more")));
   }
   if (header.payload_bytes() == header.inline_bytes()) return Status::Ok();
-  // A worker sends no EndedCall to a rank that counts as lost.
+  // The workers may have ended their calls when they found this rank silent.
   job->Fail(rank_context_->state()->CheckNotExcluded());
   for (bool got = true; got;) {
     std::string bytes;

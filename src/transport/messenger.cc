@@ -15,8 +15,8 @@ constexpr auto kPostTimeout = std::chrono::milliseconds(200);
 
 }  // namespace
 
-Status Messenger::CheckAlive(int rank) const {
-  if (has_died_ == nullptr || !has_died_(rank)) return Status::Ok();
+Status Messenger::CheckAlive(int rank, int tag) const {
+  if (has_died_ == nullptr || !has_died_(rank, tag)) return Status::Ok();
   PeerFault peer;
   peer.rank = rank;
   return Status(Code::kPeerLost, StrCat("rank ", rank, " has died")).About(std::move(peer));

@@ -64,9 +64,9 @@ class Messenger {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Makes sends fail with PeerLostError if `has_died` is true for the receiver, because an MPI may
-  // crash when it sends to a dead process. Call this before any other function.
-  void RefuseIf(std::function<bool(int)> has_died) { has_died_ = std::move(has_died); }
+  // Makes sends fail with PeerLostError if `has_died` is true for the receiver and the tag, because
+  // an MPI may crash when it sends to a dead process. Call this before any other function.
+  void RefuseIf(std::function<bool(int, int)> has_died) { has_died_ = std::move(has_died); }
 
   // Send and Receive start a message of less than 2^31 bytes.
   virtual Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) = 0;
@@ -110,7 +110,7 @@ class Messenger {
 
  protected:
   // Returns PeerLostError if `rank` has died according to RefuseIf.
-  Status CheckAlive(int rank) const;
+  Status CheckAlive(int rank, int tag) const;
 
  private:
   struct Posted {
@@ -118,7 +118,7 @@ class Messenger {
     Ticket ticket;
   };
 
-  std::function<bool(int)> has_died_;
+  std::function<bool(int, int)> has_died_;
   std::mutex posted_mutex_;
   std::list<Posted> posted_;  // a list, since the transport holds pointers to its elements
 };

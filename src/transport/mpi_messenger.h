@@ -90,7 +90,7 @@ class MpiMessenger final : public Messenger {
   Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) override {
     const MpiGate::Call calling(gate_.get());
     if (!calling) return MpiGate::ClosedError();
-    MV_RETURN_IF_NOT_OK(CheckAlive(to));
+    MV_RETURN_IF_NOT_OK(CheckAlive(to, tag));
     Handle request{};
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Isend(data, static_cast<int>(bytes), constants_.byte, to, tag, comm_, &request),

@@ -187,7 +187,7 @@ def test_a_view_that_waits_keeps_tables_created_meanwhile():
 def test_attach_logs_what_it_waits_for(monkeypatch, caplog):
     monkeypatch.setattr("multiverso.readers._memory._LOG_SECONDS", 0)
     with pytest.raises(mv.errors.StateError):
-        mv.attach("missing", timeout=0.1)
+        mv.attach("missing", timeout=2)
     assert [record.getMessage() for record in caplog.records] == [
         "attach: waits for multiverso.init(name='missing') in another process of this user"
     ]

@@ -107,7 +107,7 @@ bool MailRoom::Take(int from, int to, int tag, int64_t max_bytes, std::string* b
 }
 
 Status ThreadMessenger::Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) {
-  MV_RETURN_IF_NOT_OK(CheckAlive(to));
+  MV_RETURN_IF_NOT_OK(CheckAlive(to, tag));
   *ticket = Ticket{room_->Send(rank_, to, tag, data, bytes), true};
   return Status::Ok();
 }

@@ -178,7 +178,7 @@ Network::Traffic Network::TotalTraffic() const {
 // ---- Messenger and transport --------------------------------------------------------------------
 
 Status SimMessenger::Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) {
-  MV_RETURN_IF_NOT_OK(CheckAlive(to));
+  MV_RETURN_IF_NOT_OK(CheckAlive(to, tag));
   Cost(kCallCost);
   *ticket = Ticket{network_->Send(rank_, to, tag, data, bytes), true};
   return Status::Ok();
