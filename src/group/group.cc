@@ -115,7 +115,7 @@ void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   ++sequence_;
   inquiry_.reset();
   RankSlot::GroupProgress& mine = memory_->own_slot().groups[index_];
-  mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
+  mine.SlotFor(sequence_).Write(kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
   (void)MV_FAILPOINT("group.begun");
   const uint64_t total = group_state_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
@@ -159,8 +159,7 @@ Status Group::AwaitResult(const WaitLimit& limit, Attachment* attachment) {
     }
     const ExchangeSlot& mine = payload(members_->rank());
     const std::string data = mine.Bytes();
-    const CollectiveKind kind = mine.is_failure() ? FailureOf(mine.kind()) : mine.kind();
-    Begin(kind, data.data(), static_cast<int64_t>(data.size()));
+    Begin(mine.marked_kind(), data.data(), static_cast<int64_t>(data.size()));
   }
 }
 
