@@ -5,33 +5,6 @@
 
 namespace multiverso {
 
-std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, const SumPlan& plan,
-                                             const StagedShape& shape, int64_t first_row,
-                                             char* base, Shard* shard, RankContext* context,
-                                             const std::string& table_name) {
-  const Membership& members = context->members();
-  if (options.mode == Mode::kAsync || !members.spans_nodes() || !members.is_leader()) {
-    return nullptr;
-  }
-  WorkerClocks clocks(base, context, table_name);
-  const SpanningMemory memory(shape, base, clocks);
-  std::unique_ptr<NodeRounds> rounds(
-      new NodeRounds(plan, shape, first_row, memory, std::move(clocks), shard, context));
-  rounds->sums_rounds_ = options.sums_in_rounds();
-  return rounds;
-}
-
-NodeRounds::NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t first_row,
-                       const SpanningMemory& memory, WorkerClocks clocks, Shard* shard,
-                       RankContext* context)
-    : plan_(plan),
-      shape_(shape),
-      first_element_(first_row * shape.columns),
-      memory_(memory),
-      clocks_(std::move(clocks)),
-      shard_(shard),
-      context_(context) {}
-
 void NodeRounds::Begin(int64_t table, PieceLink* link) {
   if (!sums_rounds_) return;
   const SegmentGrid grid(shape_.layout.rows(), shape_.columns, shape_.element_bytes(),

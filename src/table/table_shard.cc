@@ -274,8 +274,11 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
   Shard* const shard = created->shard_.get();
   created->consistency_ =
       MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard, rank_context, spec.name);
-  created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
-                                           rows.first, mode_memory, shard, rank_context, spec.name);
+  if (NodeRounds::AreIn(mode, members)) {
+    created->node_rounds_ =
+        std::make_unique<NodeRounds>(mode, PlanOf(partition, members), ShapeOf(spec), rows.first,
+                                     mode_memory, shard, rank_context, spec.name);
+  }
   if (HasHeader(spec, members)) {
     created->header_ = reinterpret_cast<TableHeader*>(storage.header_room());
     if (!is_new) return created;
