@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from multiverso._native import files, places
 from multiverso._native.files import OpenFile
@@ -15,33 +15,6 @@ from multiverso.errors import CheckpointIOError, StateError
 
 #: The lock of the job that publishes to a folder.
 _LOCK: Final = "publisher.lock"
-
-
-class Folder(Protocol):
-    """A folder whose files appear and are replaced as a whole; messages call it `name`."""
-
-    name: str
-
-    def lock(self) -> io.FileIO | None:
-        """Lock the folder for this job; return the descriptor of its lock, or None without one."""
-
-    def has_lock(self, lock: io.FileIO) -> bool:
-        """Return whether a lock still keeps other jobs out: its file may have been removed."""
-
-    def write(self, name: str, parts: Sequence[Any]) -> None:
-        """Write a file of these parts, each an object with memory; replace an existing one."""
-
-    def open(self, name: str) -> OpenFile:
-        """Open a file to read it, or raise an OSError."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, unless there is none."""
-
-    def exists(self, name: str) -> bool:
-        """Return whether there is such a file."""
-
-    def names(self) -> list[str]:
-        """Return the names of all files."""
 
 
 def folder_of(path: str | os.PathLike[str]) -> Folder:
@@ -70,7 +43,10 @@ class _Address(RemoteFolder):
 
 
 class LocalFolder:
-    """A folder of a file system, perhaps a network's."""
+    """A folder of a file system, perhaps a network's, with the methods of `RemoteFolder`.
+
+    Files appear and are replaced as a whole, and messages call the folder `name`.
+    """
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -126,3 +102,7 @@ class LocalFolder:
     def names(self) -> list[str]:
         """Return the names of all files."""
         return sorted(os.listdir(self._path)) if self._path.is_dir() else []
+
+
+#: A folder of a file system, or of another place.
+Folder: TypeAlias = LocalFolder | RemoteFolder
