@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import keras
 
@@ -14,6 +14,11 @@ from multiverso.keras_ext.param_manager import KerasParamManager
 from multiverso.sync._param_manager import checked_freq
 from multiverso.sync._shares import SyncStatistics
 from multiverso.sync._tensor_sync import failing_on_all_ranks
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from multiverso.sync._options import AdapterOptions
 
 __all__ = ["MVCallback"]
 
@@ -83,7 +88,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         overlap: bool = False,
         average: bool = False,
         average_metrics: bool = False,
-        **options: Any,
+        **options: "Unpack[AdapterOptions]",
     ) -> None:
         super().__init__()
         current_session()
