@@ -9,6 +9,7 @@ import keras
 from multiverso._native.arguments import flag
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
+from multiverso.keras_ext._variables import sync_state
 from multiverso.keras_ext.layers import Embedding, layers_of
 from multiverso.keras_ext.param_manager import KerasParamManager
 from multiverso.sync._param_manager import checked_freq
@@ -223,8 +224,7 @@ class _RowSteps:
             return self._constant_scale
         if not self._scaler.built:
             return float(self._scaler.initial_scale)
-        if hasattr(self._model, "jax_state_sync"):
-            self._model.jax_state_sync()
+        sync_state(self._model)
         return float(keras.ops.convert_to_numpy(self._scaler.dynamic_scale))
 
     def end(self, batches: int) -> None:
