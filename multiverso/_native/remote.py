@@ -33,13 +33,18 @@ def not_written(where: str, error: OSError, written: int, total: int, mend: str)
     return failure
 
 
+def bytes_of(parts: Sequence[Any]) -> int:
+    """Return the bytes of objects with memory together."""
+    return sum(memoryview(part).nbytes for part in parts)
+
+
 class RemoteFolder:
     """A folder at an address that fsspec opens, where storing a file replaces it as a whole."""
 
-    def __init__(self, address: str, what: str) -> None:
+    def __init__(self, address: str, what: str, mend: str = "mend that, or save again") -> None:
         with needs(f"{what} at {address}", fsspec="fsspec"):
             import fsspec
-        self.name = address
+        self.name, self._mend = address, mend
         self._files, self._path = fsspec.url_to_fs(address)
 
     def _at(self, name: str) -> str:
@@ -55,8 +60,12 @@ class RemoteFolder:
 
     def write(self, name: str, parts: Sequence[Any]) -> None:
         """Store a file."""
-        self._files.makedirs(self._path, exist_ok=True)
-        self._files.pipe_file(self._at(name), b"".join(parts))
+        try:
+            self._files.makedirs(self._path, exist_ok=True)
+            self._files.pipe_file(self._at(name), b"".join(parts))
+        except OSError as error:
+            where = f"{self.name}/{name}"
+            raise not_written(where, error, 0, bytes_of(parts), self._mend) from error
 
     def open(self, name: str) -> OpenFile:
         """Open a file, of which the store says the size."""
@@ -79,11 +88,7 @@ class RemoteFolder:
 
     def names(self) -> list[str]:
         """Return the names of all files."""
-        self._files.invalidate_cache()
-        try:
-            return [path.rpartition("/")[2] for path in self._files.ls(self._path, detail=False)]
-        except FileNotFoundError:
-            return []
+        return self.folders().get("", [])
 
     def folders(self) -> dict[str, list[str]]:
         """Return the names of the files in each folder of this one, and in itself as ""."""
@@ -106,9 +111,8 @@ class RemoteFolder:
                 self._files.makedirs(self._at(folder), exist_ok=True)
                 self._files.put_file(str(source / name), self._at(place))
             except OSError as error:
-                where, mend = f"{self.name}/{place}", "mend that, or save elsewhere"
-                sent = sum(sizes[:number])
-                raise not_written(where, error, sent, sum(sizes), mend) from error
+                where, sent = f"{self.name}/{place}", sum(sizes[:number])
+                raise not_written(where, error, sent, sum(sizes), self._mend) from error
 
     def fetch(self, folder: str, names: Sequence[str], target: Path) -> None:
         """Copy files of a folder to one of this machine."""

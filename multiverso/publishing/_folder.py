@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from multiverso._native import files, places
 from multiverso._native.files import OpenFile
-from multiverso._native.remote import RemoteFolder, not_written
+from multiverso._native.remote import RemoteFolder, bytes_of, not_written
 from multiverso.errors import CheckpointIOError, StateError
 
 #: The lock of the job that publishes to a folder.
@@ -20,26 +20,15 @@ _LOCK: Final = "publisher.lock"
 def folder_of(path: str | os.PathLike[str]) -> Folder:
     """Return the folder of a path, or of an address such as "s3://bucket/folder"."""
     place = places.path_or_address(path, "the folder of publications")
-    return _Address(place, "publications") if places.is_address(place) else LocalFolder(place)
+    return (
+        RemoteFolder(place, "publications", _MEND)
+        if places.is_address(place)
+        else LocalFolder(place)
+    )
 
 
 #: What `not_written` says that a publisher can do.
 _MEND: Final = "mend that, or publish to another folder: followers keep the last version until then"
-
-
-def _bytes(parts: Sequence[Any]) -> int:
-    return sum(memoryview(part).nbytes for part in parts)
-
-
-class _Address(RemoteFolder):
-    """A folder at an address, whose errors say what a publisher can do."""
-
-    def write(self, name: str, parts: Sequence[Any]) -> None:
-        """Store a file."""
-        try:
-            super().write(name, parts)
-        except OSError as error:
-            raise not_written(f"{self.name}/{name}", error, 0, _bytes(parts), _MEND) from error
 
 
 class LocalFolder:
@@ -85,7 +74,7 @@ class LocalFolder:
                         written, rest = written + count, rest[count:]
         except OSError as error:
             where = f"{self.name}/{name}"
-            raise not_written(where, error, written, _bytes(parts), _MEND) from error
+            raise not_written(where, error, written, bytes_of(parts), _MEND) from error
 
     def open(self, name: str) -> OpenFile:
         """Open a regular file."""
