@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_int32, sizeof
 from pathlib import Path
-from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls, supported
 from multiverso._native.arguments import choice, integer, name as naming
 from multiverso._native.dtypes import table_dtype
+from multiverso._native.hints import Hint
 from multiverso._native.library import checked
 from multiverso._native.places import StrPath
 from multiverso._session.options import SessionOptions
@@ -353,6 +354,17 @@ class Table(OnDisk):
         msg = f"{type(self).__name__} is not an array: call get(), which returns one"
         raise TypeError(msg)
 
+    if not TYPE_CHECKING:  # For a type checker, a table has neither of these.
+
+        def __getitem__(self, *given: object) -> NoReturn:
+            """Raise TypeError with what to write."""
+            msg = f"{type(self).__name__} is not an array: t.get() returns one, and t.add(delta)"
+            raise TypeError(
+                f"{msg} changes the table; t.get(ids) and t.add(delta, ids) do for rows"
+            )
+
+        __setitem__ = __iadd__ = __getitem__
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: a table cannot be copied or pickled."""
         msg = (
@@ -370,6 +382,9 @@ class Table(OnDisk):
             f"<{type(self).__name__} '{self._name}': {self._size_text()} {self._stored_dtype}, "
             f"updater {self._updater}>"
         )
+
+
+Hint.add_to(Table)
 
 
 def _caller() -> tuple[int, str]:

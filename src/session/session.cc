@@ -135,7 +135,10 @@ Result<int64_t> Session::Load(const AgreedCall& request, Interrupt* interrupt) {
 
 Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
   if (members_.name().empty()) {
-    return Status(Code::kState, "publish: expected a session with a name, for readers to find it");
+    return Status(
+        Code::kState,
+        "publish: expected a session with a name, which readers find and whose tables have "
+        "room for what is published, received none; pass name= to multiverso.init");
   }
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kPublish);

@@ -121,7 +121,9 @@ OTHER = (
     Feature(
         "checkpoints",
         r"[Cc]heckpoint|SaveJob",
-        "src/checkpoint/* src/session/*sav* src/session/load* multiverso/checkpoint/*",
+        "src/checkpoint/* src/session/*sav* src/session/load* multiverso/checkpoint/* "
+        "multiverso/_session/remote_saves.py",
+        "checkpoints at an address",
     ),
     Feature(
         "collectives", r"[Aa]ggregat(e|ion)|Collective", "src/sum/*aggregation*", "sent arrays"
