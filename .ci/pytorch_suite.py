@@ -23,6 +23,9 @@ from collections import Counter
 from multiprocessing import Pipe
 from pathlib import Path
 
+#: The tests of the name of the backend, which must be "gloo" (see docs/torch-distributed.md).
+OF_THE_NAME = re.compile(r"test_(get_backend|monitored_barrier_gloo\w*)$")
+
 #: The outcomes of tests that do not succeed.
 BAD = ("failed", "timed out")
 
@@ -119,6 +122,8 @@ def main():
     given = parser.parse_args()
     tests, module = load(given.ranks)
     names = unittest.TestLoader().getTestCaseNames(tests)
+    if given.backend != "gloo":
+        names = [name for name in names if not OF_THE_NAME.match(name)]
     counts = Counter()
     with Path(given.log).open("a") as log:
         for name in [name for name in names if re.search(given.only, name)]:
