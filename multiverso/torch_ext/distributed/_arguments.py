@@ -97,9 +97,11 @@ def is_sync(opts: Any) -> bool:
 
 def seconds_of(opts: Any, timeout: timedelta | None) -> float | None:
     """Return the limit of a call, or None if it is that of the group."""
-    limit = opts if isinstance(opts, timedelta) else timeout or getattr(opts, "timeout", None)
-    seconds = limit.total_seconds() if limit is not None else 0.0
-    return seconds if seconds > 0 else None
+    limit = timeout or getattr(opts, "timeout", opts)
+    # The options of PyTorch have a negative one unless the program has set it.
+    if not isinstance(limit, timedelta) or limit.days < 0:
+        return None
+    return limit.total_seconds() or None
 
 
 def options(kind: Any, opts: Any) -> Any:

@@ -143,10 +143,10 @@ class SharedMemory:
     """The session of the ranks of a group, beside that of `multiverso.init`."""
 
     def __init__(self, job: str, rank: int, size: int, timeout: timedelta) -> None:
-        self._seconds = timeout.total_seconds()
+        self.seconds = timeout.total_seconds()
         raw = capi.MV_SessionOptions()
         checked.MV_SessionOptionsInit(byref(raw))
-        raw.timeout_ms = _milliseconds(self._seconds)
+        raw.timeout_ms = _milliseconds(self.seconds)
         raw.start_timeout_ms = raw.timeout_ms
         raw.peer_timeout_ms = min(raw.peer_timeout_ms, raw.timeout_ms)
         if size > 1:
@@ -158,9 +158,9 @@ class SharedMemory:
 
     def limit(self, seconds: float) -> None:
         """Let the calls of this rank end in an error if they wait for longer than that."""
-        if seconds != self._seconds:
+        if seconds != self.seconds:
             checked.MV_SessionSetTimeout(self._handle, _milliseconds(seconds))
-            self._seconds = seconds
+            self.seconds = seconds
 
     def aggregate(self, op: c_int32, dtype: c_int32, tensor: torch.Tensor) -> None:
         """Combine a contiguous tensor over the ranks, in place."""

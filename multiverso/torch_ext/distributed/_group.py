@@ -380,8 +380,10 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         return work()
 
     def _aggregate(self, op: Any, dtype: Any, tensor: Tensor, seconds: float) -> None:
-        self._memory.limit(seconds)
-        self._memory.aggregate(op, dtype, tensor)
+        memory = self._memory
+        if seconds != memory.seconds:  # A call would take longer than the comparison.
+            memory.limit(seconds)
+        memory.aggregate(op, dtype, tensor)
 
     def _run(self, made: list[plans.Plan], seconds: float) -> None:
         self._memory.limit(seconds)
