@@ -137,7 +137,7 @@ test-all test-release: JOINED = $(if $(BESIDE),wait $$beside || status=$$?; cat 
 # CI waits for test-all, so it runs each test once, and not in each environment that has what it needs.
 # Of the files about Keras, it runs those that are the same on each backend with PyTorch only. The suite
 # of all adapters has each backend.
-test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or docs"' \
+test-all: SELECTION := SUITE= AND='and not release' IN_JAX='-k "jax or docs"' \
                        IN_TENSORFLOW='tests/unit/adapters/test_keras_tensorflow.py' SEEDS=500000:1000
 test-release: SELECTION := SECONDS=3600 STORIES=10000
 test test-all test-release:
@@ -189,12 +189,16 @@ test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 KERAS_TESTS = $(shell grep -rl --include='test_*.py' keras_backend tests)
 test-frameworks: TEST_JOBS := 2
 test-frameworks: WAIT_JOBS := 1
+# Whether PyTorch's own tests run on the backend of torch.distributed.
+SUITE := yes
 IN_TENSORFLOW = $(KERAS_TESTS)
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend $(AND)"))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-n 1 -m "keras_backend $(AND)" $(IN_TENSORFLOW)))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-n 1 -m "keras_backend $(AND)" $(KERAS_TESTS)))
 	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m "frameworks $(AND)" $(IN_JAX)))
+	$(if $(SUITE),$(call run,$(FRAMEWORKS),python .ci/pytorch_suite.py --ranks 2))
+	$(if $(SUITE),$(call run,$(FRAMEWORKS),python .ci/pytorch_suite.py --ranks 4))
 
 test-posix: $(LIBRARY)
 	$(call run,$(MPICH),cmake --build $(BUILD) --target posix)

@@ -57,6 +57,7 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
                  Membership members, std::unique_ptr<RankContext> context,
                  std::unique_ptr<NodeService> service, std::unique_ptr<Heartbeat> heartbeat)
     : options_(options),
+      timeout_(options.timeout),
       transport_(std::move(transport)),
       members_(std::move(members)),
       context_(std::move(context)),
