@@ -377,6 +377,10 @@ class Table(OnDisk):
         """Return the size of the table for its description."""
         raise NotImplementedError
 
+    def __dir__(self) -> list[str]:
+        """Return the names of what the table has, for completion."""
+        return [name for name in super().__dir__() if hasattr(self, name)]
+
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} '{self._name}': {self._size_text()} {self._stored_dtype}, "
