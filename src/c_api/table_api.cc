@@ -12,9 +12,9 @@
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
+#include "calls/collective_get.h"
 #include "memory/segment.h"
 #include "multiverso/c_api.h"
-#include "table/collective_get.h"
 
 namespace multiverso::c_api {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "shard/initializer.h"
+#include "numbers/initializer.h"
 
 namespace multiverso {
 

@@ -8,15 +8,15 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "calls/table_creation.h"
 #include "group/collective_call.h"
 #include "node/find_sessions.h"
-#include "session/loading.h"
+#include "saves/loading.h"
+#include "saves/saving.h"
 #include "session/publishing.h"
-#include "session/saving.h"
 #include "shard/storage.h"
 #include "sum/local_aggregation.h"
 #include "sum/spanning_aggregation.h"
-#include "table/table_creation.h"
 #include "table/table_header.h"
 
 namespace multiverso {

@@ -11,17 +11,17 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "calls/table.h"
 #include "consistency/sync_point_check.h"
 #include "group/rank_context.h"
 #include "memory/segment.h"
 #include "node/membership.h"
-#include "session/checkpointing.h"
+#include "saves/checkpointing.h"
+#include "saves/negotiation.h"
 #include "session/heartbeat.h"
-#include "session/negotiation.h"
 #include "session/node_service.h"
 #include "sum/aggregation.h"
 #include "sum/transfer.h"
-#include "table/table.h"
 #include "transport/transport.h"
 
 namespace multiverso {

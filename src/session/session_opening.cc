@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "base/vote.h"
 #include "group/collective_call.h"
 #include "liveness/peer_connections.h"
@@ -16,7 +17,6 @@
 #include "multiverso/constants.h"
 #include "session/heartbeat.h"
 #include "session/node_service.h"
-#include "session/version.h"
 
 namespace multiverso {
 namespace {

@@ -21,8 +21,8 @@
 #include "base/compiler.h"
 #include "base/status.h"
 #include "memory/limits.h"
+#include "numbers/initializer.h"
 #include "shard/disk_rows.h"
-#include "shard/initializer.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
 

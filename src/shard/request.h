@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "numbers/tensor_list.h"
 #include "shard/row_order.h"
-#include "shard/tensor_list.h"
 
 namespace multiverso {
 

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "memory/memory_credit.h"
 #include "memory/segment.h"
-#include "shard/hyper.h"
+#include "numbers/hyper.h"
 #include "shard/step_cells.h"
 #include "shard/stripe_layout.h"
 #include "shard/stripe_lock.h"

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/mix.h"
 #include "base/text.h"
-#include "shard/kernels.h"
+#include "numbers/kernels.h"
 #include "sum/node_sum.h"
 
 namespace multiverso {

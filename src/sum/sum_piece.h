@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "shard/wire_format.h"
+#include "numbers/wire_format.h"
 #include "sum/delta_source.h"
 
 namespace multiverso {

@@ -28,10 +28,10 @@
 
 #include "base/frame.h"
 #include "base/status.h"
+#include "numbers/wire_format.h"
 #include "shard/request.h"
 #include "shard/step_cells.h"
 #include "shard/stripe_layout.h"
-#include "shard/wire_format.h"
 
 namespace multiverso {
 

@@ -12,8 +12,8 @@
 #include "consistency/make_consistency.h"
 #include "memory/file_segment.h"
 #include "memory/limits.h"
+#include "numbers/make_updater.h"
 #include "shard/keyed_shard.h"
-#include "shard/make_updater.h"
 
 namespace multiverso {
 

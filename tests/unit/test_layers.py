@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The folders of src/ from the lowest layer to the highest. A folder that is not listed is a fault.
 CORE_LAYERS = (
-    *("base", "memory", "shard", "transport", "node", "liveness", "group", "sum", "consistency"),
-    *("checkpoint", "table", "reader", "session", "c_api"),
+    *("base", "memory", "numbers", "shard", "transport", "node", "liveness", "group", "sum"),
+    *("consistency", "checkpoint", "table", "remote", "calls", "reader", "saves", "session"),
+    "c_api",
 )
 # The folder of the public header, which belongs to the layer that implements it, c_api, and of its
 # constants, which all layers use.

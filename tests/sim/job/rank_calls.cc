@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "calls/collective_get.h"
 #include "engine/scheduler.h"
 #include "job/options.h"
 #include "job/rank.h"
 #include "job/values.h"
 #include "sum/aggregation.h"
-#include "table/collective_get.h"
 
 namespace sim {
 

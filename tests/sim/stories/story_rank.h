@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "calls/table.h"
 #include "session/session.h"
 #include "stories/book.h"
 #include "stories/story.h"
-#include "table/table.h"
 #include "world/disk.h"
 #include "world/network.h"
 
