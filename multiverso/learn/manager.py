@@ -158,6 +158,8 @@ class MPIManager:
             self.num_masters = integer(num_masters, "num_masters", 1)
             self.checkpoint_interval = integer(checkpoint_interval, "checkpoint_interval", 1)
             self.synchronous = flag(synchronous, "synchronous")
+            flag(monitor, "monitor")
+            flag(thread_validation, "thread_validation")
             self.train_list = names_of(train_list, "train_list")
             self.val_list = [] if val_list is None else names_of(val_list, "val_list")
             self.timeout, self.start_timeout = limits(timeout, start_timeout)
