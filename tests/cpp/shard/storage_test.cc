@@ -39,7 +39,8 @@ TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToTheMiddlesOfPages) {
 
 // If these places change, files of tables do, and so must kFormat in table/table_file.cc.
 TEST(ShardStorage, HasThePlacesOfFormat3OfFiles) {
-  ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(100000, 64), 64, 2, StepCells(), 8, true, 64));
+  ShardStorage plan =
+      ValueOf(ShardStorage::Plan(StripeLayout(100000, 64), 64, 2, StepCells(), 8, true, 64));
   char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
   plan.Attach(base);
   EXPECT_EQ(reinterpret_cast<char*>(plan.touched_bits()) - base, 10368);

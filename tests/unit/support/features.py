@@ -120,8 +120,7 @@ OTHER = (
     Feature(
         "checkpoints",
         r"[Cc]heckpoint|SaveJob",
-        "src/checkpoint/* src/saves/* multiverso/checkpoint/* "
-        "multiverso/_session/remote_saves.py",
+        "src/checkpoint/* src/saves/* multiverso/checkpoint/* multiverso/_session/remote_saves.py",
         "checkpoints at an address",
     ),
     Feature(
