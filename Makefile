@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-# Workers of `make demo`: one for each core, because more are slower, but at least 2 and at most 4.
-NP ?= $(if $(filter 1 2,$(JOBS)),2,$(if $(filter 3,$(JOBS)),3,4))
+# Workers of `make demo`: one for each core, because more are slower, but at least 2.
+NP ?= $(if $(filter 1,$(JOBS)),2,$(JOBS))
 # Test files that run at the same time: more than there are cores, because ranks often wait for each
 # other. Files that wait for deadlines most of the time (tests/conftest.py) run beside them.
 TEST_JOBS ?= $(if $(filter 1,$(JOBS)),2,4)
@@ -82,8 +82,8 @@ endif
         simulate-undefined simulate-address docs lint bench wheels sdist compiler clean requirements
 
 help:
-	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH), after some'
-	@echo '               minutes of compiling and downloading'
+	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH), which takes'
+	@echo '               seconds, after some minutes of compiling and downloading'
 	@echo 'make test      the tests of the core: C++, Python, and MPI with 1 to 4 ranks under MPICH;'
 	@echo '               or one of its parts, test-cpp and test-python'
 	@echo 'make test-all  these and tests of all else, once; the other parts are docs, test-slow,'
@@ -108,6 +108,7 @@ help:
 
 # pip waits for the network for most of its time, so it works while the library is compiled.
 demo: compiler $(MPICH)/.created
+	@$(if $(wildcard $(MPICH)/.demo),,echo 'make demo: compiling and downloading take some minutes, the first time')
 	@$(MAKE) --no-print-directory $(MPICH)/.requirements & requirements=$$!; \
 	  $(MAKE) --no-print-directory $(LIBRARY) && wait $$requirements
 	@$(MAKE) --no-print-directory $(MPICH)/.demo
@@ -136,7 +137,7 @@ test-all test-release: JOINED = $(if $(BESIDE),wait $$beside || status=$$?; cat 
 # CI waits for test-all, so it runs each test once, and not in each environment that has what it needs.
 # Of the files about Keras, it runs those that are the same on each backend with PyTorch only. The suite
 # of all adapters has each backend.
-test-all: SELECTION := AND='and not release' IN_JAX='-k "jax or docs"' \
+test-all: SELECTION := SUITE= AND='and not release' IN_JAX='-k "jax or docs"' \
                        IN_TENSORFLOW='tests/unit/adapters/test_keras_tensorflow.py' SEEDS=500000:1000
 test-release: SELECTION := SECONDS=3600 STORIES=10000
 test test-all test-release:
@@ -188,12 +189,16 @@ test-openmpi: $(OPENMPI)/.installed $(FAILPOINTS)
 KERAS_TESTS = $(shell grep -rl --include='test_*.py' keras_backend tests)
 test-frameworks: TEST_JOBS := 2
 test-frameworks: WAIT_JOBS := 1
+# Whether PyTorch's own tests run on the backend of torch.distributed.
+SUITE := yes
 IN_TENSORFLOW = $(KERAS_TESTS)
 test-frameworks: $(FRAMEWORKS)/.installed $(JAX)/.installed
 	$(call run,$(FRAMEWORKS),$(call pytest,frameworks,-m "frameworks and not keras_backend $(AND)"))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=tensorflow $(call pytest,tensorflow,-n 1 -m "keras_backend $(AND)" $(IN_TENSORFLOW)))
 	$(call run,$(FRAMEWORKS),KERAS_BACKEND=torch $(call pytest,torch,-n 1 -m "keras_backend $(AND)" $(KERAS_TESTS)))
 	$(call run,$(JAX),KERAS_BACKEND=jax $(call pytest,jax,-m "frameworks $(AND)" $(IN_JAX)))
+	$(if $(SUITE),$(call run,$(FRAMEWORKS),python .ci/pytorch_suite.py --ranks 2))
+	$(if $(SUITE),$(call run,$(FRAMEWORKS),python .ci/pytorch_suite.py --ranks 4))
 
 test-posix: $(LIBRARY)
 	$(call run,$(MPICH),cmake --build $(BUILD) --target posix)

@@ -4,11 +4,10 @@ Tables hold the parameters of a model. Every worker of a job can add to them and
 
     import multiverso as mv
 
-    mv.init()
-    table = mv.ArrayTable(1000)
-    table.add(delta)
-    parameters = table.get()
-    mv.shutdown()
+    with mv.session():
+        table = mv.ArrayTable(1000)
+        table.add(delta)
+        parameters = table.get()
 
 ``python train.py`` runs this as one worker, ``mpirun -np 4 python train.py`` as four, and so does
 ``multiverso run -np 4 train.py`` on a machine without MPI.
@@ -126,7 +125,9 @@ else:
         elif name in _FORMER:
             module, instead = _FORMER[name]
         else:
-            msg = f"module 'multiverso' has no attribute {name!r}"
+            hints = importlib.import_module("multiverso._native.hints")
+            hint = "" if name.startswith("_") else hints.of_module(name, __all__)
+            msg = f"module 'multiverso' has no attribute {name!r}{hint}"
             raise AttributeError(msg, name=name)
         msg = f"mv.{name} is the former name of {instead}"
         warnings.warn(msg, DeprecationWarning, stacklevel=2)

@@ -140,9 +140,9 @@ def init(options: SessionOptions) -> Session:
         SIGTERM, more than 5 s after the first, does what it did before, or ends the process
         with exit code 1 if it was to end it.
     checkpoints : path, optional
-        With ``on_term="leave"``, the folder in which the ranks save before they leave together, or
-        the last worker of an elastic session, as `save` does. `load` finds the tables there when
-        the job starts again. All ranks pass one, or none does.
+        With ``on_term="leave"``, the folder, or its address, in which the ranks save before they
+        leave together, or the last worker of an elastic session, as `save` does. `load` finds the
+        tables there when the job starts again. All ranks pass one, or none does.
 
     Returns
     -------

@@ -184,6 +184,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "current values": _attach,
     "publish": lambda _, __: mv.publish(1),
     "publish to a folder": lambda _, folder: mv.publish(1, to=folder / "published"),
+    "checkpoints at an address": lambda _, __: mv.save("memory://combinations"),
     "Work": lambda _, __: mv.Work([1, 2]),
     "membership": lambda _, __: current_session().membership(),
     "leave": lambda _, __: current_session().leave(),

@@ -62,6 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     for name in arguments[:1] if arguments and arguments[0] in _MODULES[:-1] else _MODULES:
         _module(name).add_parser(commands)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands.choices:
+        from multiverso._native.arguments import suggestion
+
+        known = ", ".join(commands.choices)
+        advice = suggestion(arguments[0], commands.choices) or f"; expected one of {known}"
+        sys.stderr.write(f"multiverso: there is no command {arguments[0]!r}{advice}\n")
+        return EXIT_CODE
     options = parser.parse_args(arguments)
     try:
         code = options.run(options)

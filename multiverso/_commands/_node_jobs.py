@@ -32,6 +32,7 @@ def find_jobs() -> list[JobState]:
         content = session["node"]
         for member in content["members"]:
             member["alive"] = member["rank"] in session["alive"]
+            member["stopped"] = member["alive"] and processes.is_stopped(member["pid"])
         if session["alive"]:
             key = (content["session"], content["node"])
             jobs.append(JobState(key, time.monotonic(), content))

@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
         description="Trains a logistic regression on handwritten digits. The program is "
         "numpy/logistic_regression.py of `multiverso examples`.",
     )
-    demo.add_argument("-np", "-n", type=integer(1), default=4, metavar="N", help="ranks (4)")
+    demo.add_argument("-np", "-n", type=integer(1), metavar="N", help="ranks (one per core)")
     demo.set_defaults(run=_demo)
 
     bench: argparse.ArgumentParser = commands.add_parser(
@@ -93,8 +93,8 @@ def _first_line(path: Path) -> str:
 
 def _demo(options: argparse.Namespace) -> int:
     script = folder_of("examples") / "numpy" / "logistic_regression.py"
-    command = [sys.executable, "-m", "multiverso", "run", "-np", str(options.np), str(script)]
-    return _run(command)
+    ranks = [] if options.np is None else ["-np", str(options.np)]
+    return _run([sys.executable, "-m", "multiverso", "run", *ranks, str(script)])
 
 
 def _bench(options: argparse.Namespace) -> int:

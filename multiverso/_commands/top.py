@@ -136,9 +136,11 @@ def _table_rows(job: dict[str, Any]) -> list[list[str]]:
 
 
 def _state_of(member: dict[str, Any]) -> str:
-    """Return whether a rank is here, has closed its session, has left, or has died."""
+    """Return whether a rank is here, is stopped, has closed its session, has left, or has died."""
     state: str = member["state"]
-    return state if member["alive"] or state != "here" else "died"
+    if state != "here":
+        return state
+    return ("stopped" if member["stopped"] else state) if member["alive"] else "died"
 
 
 def _describe_ranks(job: dict[str, Any]) -> str:
@@ -146,7 +148,7 @@ def _describe_ranks(job: dict[str, Any]) -> str:
     if not job["elastic"]:
         return f"{job['ranks']} rank{'s' * (job['ranks'] != 1)}"
     joined = len(job["members"])
-    here = sum(_state_of(member) == "here" for member in job["members"])
+    here = sum(_state_of(member) in ("here", "stopped") for member in job["members"])
     most = f" of at most {job['max_workers']}" if job["max_workers"] else ""
     return f"elastic: {here}{most} workers, {joined} joined, {joined - here} left"
 

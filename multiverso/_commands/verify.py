@@ -29,6 +29,10 @@ def run(options: argparse.Namespace) -> int:
     """Verify the checkpoints, the newest first; return 0 if all are undamaged."""
     # An incremental checkpoint has links to the files of earlier ones. So the newest is read first,
     # and a checkpoint whose files have all been read is not read again.
+    directory = Path(options.directory)
+    if not directory.exists():
+        sys.stderr.write(f"multiverso verify: there is no folder {directory}\n")
+        return 1
     verified: set[tuple[int, int]] = set()
     results = []
     saved = saved_in(options.directory)[::-1]

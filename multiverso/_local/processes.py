@@ -73,14 +73,24 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for process in _processes():
         with contextlib.suppress(OSError):
-            stat = (PROC / str(process) / "stat").read_text("ascii", errors="replace")
-            # The name of the program, in parentheses, may contain anything.
-            parent = int(stat.rpartition(") ")[2].split()[1])
-            children.setdefault(parent, []).append(process)
+            children.setdefault(int(_status(process)[1]), []).append(process)
     found = [pid]
     for process in found:
         found += children.get(process, [])
     return found
+
+
+def is_stopped(process: int) -> bool:
+    """Return whether a signal or a debugger has stopped a process."""
+    with contextlib.suppress(OSError):
+        return _status(process)[0] in "Tt"
+    return False
+
+
+def _status(process: int) -> list[str]:
+    """Return the state of a process, its parent, and what follows in its file of the system."""
+    stat = (PROC / str(process) / "stat").read_text("ascii", errors="replace")
+    return stat.rpartition(") ")[2].split()  # The program's name before it may contain anything.
 
 
 def _processes() -> Iterator[int]:

@@ -5,6 +5,7 @@ import functools
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -202,9 +203,12 @@ def _print_rest(reports: Reports, report: Callable[[str], None], *, is_cause_kno
 
 
 def variables_of_job(size: int) -> list[dict[str, str]]:
-    """Return the variables of each rank of a new job."""
-    name = new_name()
-    return [LocalJob(name, rank, size).variables() for rank in range(size)]
+    """Return the variables of each rank of a new job, with those that torchrun would set too."""
+    name, master = new_name(), {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        master["MASTER_PORT"] = str(free.getsockname()[1])
+    jobs = (LocalJob(name, rank, size) for rank in range(size))
+    return [{**job.variables(), **master, "RANK": str(job.rank)} for job in jobs]
 
 
 def watch(

@@ -7,6 +7,7 @@ compared before ``MPI_Init``, because a wrong pair aborts there or results in N 
 
 import atexit
 import contextlib
+import ctypes.util
 import importlib
 import os
 import stat
@@ -162,6 +163,9 @@ def _import_mpi(launcher: Launcher | None) -> ModuleType:
             f"environment: {INSTALL_MPI}; or set MPI4PY_LIBMPI to the libmpi of the MPI that "
             f"started this process."
         )
+        # Debian's MPICH is not libmpi, which is the only name that mpi4py looks for.
+        if found := ctypes.util.find_library("mpich"):
+            msg += f" This machine has {found}: export MPI4PY_LIBMPI={found}"
         raise LauncherError(msg, name=_MODULE) from error
 
 

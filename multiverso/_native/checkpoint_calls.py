@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_int64
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +13,17 @@ from multiverso._native import capi, places
 from multiverso._native.arguments import flag, integer
 from multiverso._native.library import checked, lib
 from multiverso._native.places import StrPath, path_bytes
+from multiverso._native.remote import RemoteFolder
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError
 
 #: The name of a checkpoint's folder: its number in the order of saving, and its step.
 _FOLDER_NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-step-(?P<step>[0-9]+)")
 #: The bytes that one call verifies, few enough for Python to run signal handlers between calls.
 BYTES_PER_CALL: Final = 64 << 20
+#: The file without which a folder is no checkpoint.
+MANIFEST: Final = "manifest.mv"
+#: What errors call checkpoints that are not on this machine.
+REMOTE: Final = "a folder of checkpoints"
 #: How long other checkpoints are read to name an intact one.
 _MOST_SECONDS: Final = 60.0
 
@@ -61,25 +66,40 @@ def load(
     return step.value if step.value >= 0 else None
 
 
-def saved_in(directory: StrPath) -> list[Path]:
+def saved_in(directory: StrPath) -> list[Any]:
     """Return the checkpoints in a folder, in the order of saving; none if the folder is missing."""
-    folder = Path(places.path(directory, "directory"))
-    found = []
-    names = []
+    place = places.path_or_address(directory, "directory")
+    if places.is_address(place):
+        there = remote_checkpoints(RemoteFolder(place, REMOTE).folders())
+        return [f"{place.rstrip('/')}/{name}" for name in there]
+    names: list[str] = []
     with contextlib.suppress(FileNotFoundError):  # A file in the place of a folder is an error.
-        names = os.listdir(folder)
+        names = os.listdir(place)
+    return [Path(place, name) for name in numbered(names)]
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return the names of checkpoints among others, in the order of saving."""
+    found = []
     for name in names:
         if match := _FOLDER_NAME.fullmatch(name):
             number, step = int(match["number"]), int(match["step"])
             if name == f"{number:06}-step-{step}" and max(number, step) < 2**63:
-                found.append((number, folder / name))
-    return [checkpoint for _, checkpoint in sorted(found)]
+                found.append((number, name))
+    return [name for _, name in sorted(found)]
+
+
+def remote_checkpoints(folders: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of the folders at an address that are checkpoints, in their order."""
+    return [name for name in numbered(folders) if MANIFEST in folders[name]]
 
 
 def name_intact(
     error: CheckpointCorruptError | CheckpointIOError, directory: StrPath, call: str = "mv.load"
 ) -> None:
     """Add to an error the newest intact checkpoint of the folder that is found within a minute."""
+    if places.is_address(os.fspath(error.path or directory)):
+        return  # Others are on another machine.
     damaged = Path(directory if error.path is None else error.path).parent
     if error.path is None or _FOLDER_NAME.fullmatch(damaged.name) is None:
         if not isinstance(error, CheckpointCorruptError):

@@ -302,16 +302,27 @@ def complete(status: int) -> None:
         raise exception_for(status) if raised is None else raised
 
 
+#: The addresses of folders of this machine in which checkpoints are for a while, for messages.
+addresses: Final[dict[str, str]] = {}
+
+
+def _shown(text: bytes) -> str:
+    shown = os.fsdecode(text)
+    for folder, address in addresses.items():
+        shown = shown.replace(folder, address)
+    return shown
+
+
 def exception_for(status: int) -> Exception:
     """Return the exception for the last call of this thread, which failed with `status`."""
-    message = lib.MV_LastError().decode(errors="replace")
+    message = _shown(lib.MV_LastError()).encode(errors="replace").decode()
     error = ERRORS.get(status, errors.InternalError)(message)
     if isinstance(error, errors.MultiversoError):
         error.status = status
     if isinstance(error, errors.CheckpointIOError | errors.CheckpointCorruptError):
         raw = capi.MV_FileError(struct_size=sizeof(capi.MV_FileError))
         if lib.MV_LastErrorFile(byref(raw)) == capi.MV_OK and raw.path is not None:
-            error.set_file(os.fsdecode(raw.path), raw.position, raw.error_number)
+            error.set_file(_shown(raw.path), raw.position, raw.error_number)
     if isinstance(error, errors.PeerError):
         _set_peer(error)
         note_loss(error)
@@ -326,7 +337,7 @@ def _set_peer(error: errors.PeerError) -> None:
     error.rank = raw.rank
     error.silent_for = raw.silent_for if raw.silent_for >= 0 else None
     error.host, error.last_call, error.table = map(_decoded, (raw.host, raw.last_call, raw.table))
-    error.last_checkpoint = None if raw.checkpoint is None else os.fsdecode(raw.checkpoint)
+    error.last_checkpoint = None if raw.checkpoint is None else _shown(raw.checkpoint)
 
 
 def _decoded(raw: bytes | None) -> str | None:

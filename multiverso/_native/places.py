@@ -26,8 +26,8 @@ def path(place: Any, what: str) -> str:
     if is_address(given):
         msg = (
             f"{what}: expected a path, received the address {given!r}; only the folders of "
-            "multiverso.publish(to=) and multiverso.follow may be addresses, so write to a folder "
-            "of this machine and copy it, or mount the storage"
+            "save, load and checkpoints=, of publish(to=) and of follow may be addresses, so write "
+            "to a folder of this machine and copy it, or mount the storage"
         )
         raise ValueError(msg)
     return given

@@ -75,6 +75,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
     "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_int32, c_void_p, c_int64)),
     "MV_SessionRun": (c_int32, (MV_Session, POINTER(MV_CollectiveCall))),
+    "MV_SessionSetTimeout": (c_int32, (MV_Session, c_int64)),
     "MV_SessionFinish": (c_int32, (MV_Session,)),
     "MV_SessionLeaving": (c_int32, (MV_Session, c_int32, POINTER(c_int32))),
     "MV_SessionAgreeToLeave": (

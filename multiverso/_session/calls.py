@@ -77,7 +77,8 @@ def save(
     ----------
     directory : path
         The folder for the checkpoints of this job, which all nodes must see under this path. It is
-        created if it does not exist.
+        created if it does not exist. With the package fsspec also an address such as
+        "s3://bucket/run", to which a thread sends what has been saved (docs/checkpoints.md).
     step : int, optional
         The number that `load` returns, such as a count of batches; by default the last step plus 1.
     keep : int, optional
@@ -153,7 +154,8 @@ def load(directory: StrPath, *, missing_ok: bool = False) -> int | None:
     Parameters
     ----------
     directory : path
-        A checkpoint, or a folder of checkpoints, from which the last one saved is loaded.
+        A checkpoint, or a folder of checkpoints, from which the last one saved is loaded; also
+        an address.
     missing_ok : bool, optional
         Whether to return None if there is no checkpoint, as in the first run of a job.
 

@@ -43,8 +43,11 @@ class Leaver(Protocol):
     closed: bool
     forked: bool
     companions: dict[str, list[Any]]
-    created: dict[int, tuple[ref[Any], str]]
+    created: dict[int, ref[Any]]
     departure: Departure
+
+    def features(self) -> set[str]:
+        """Return what the session uses."""
 
     def is_master_worker(self) -> bool:
         """Return whether this is the first remaining worker."""
@@ -53,6 +56,9 @@ class Leaver(Protocol):
         self, directory: StrPath, step: Any, keep: Any, background: Any, incremental: Any
     ) -> None:
         """Save all tables."""
+
+    def wait_for_save(self) -> None:
+        """Wait for what is saved in the background."""
 
     def close(self) -> None:
         """End the session with all ranks."""

@@ -24,10 +24,12 @@ from multiverso._local.guard import TOLD_TO_END
 from multiverso._native import arguments, capi
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked
+from multiverso._native.places import is_address
 from multiverso._native.reports import report_saved
 from multiverso._session import notice
 from multiverso._session.departure import Leaver
 from multiverso._session.notice import LOST, EndOfJob
+from multiverso._session.remote_saves import SAVES
 from multiverso.errors import AbortedError, MultiversoError
 
 _log = logging.getLogger("multiverso")
@@ -174,6 +176,8 @@ def _save(session: Leaver, step: int | None, before: object) -> bool:
     folder = session.options.checkpoints
     if folder is not None:
         session.save(folder, step, None, False, False)
+        if is_address(folder):
+            session.wait_for_save()
     if session.options.elastic or session.is_master_worker():
         lost = "lost: mv.init had no checkpoints=" if before is None else "left to before="
         saved = f"saved in {folder}" if folder is not None else lost
@@ -248,8 +252,9 @@ def _leave_after_failure(session: Leaver) -> int:
 def close(session: Leaver) -> None:
     """Close a session with all ranks, and save before with those that leave it meanwhile."""
     with contextlib.ExitStack() as companions:  # One that fails does not keep others from closing.
-        for companion in session.companions.get(CLOSED_FIRST, []):
-            companions.callback(companion.close)
+        for name in (CLOSED_FIRST, SAVES):
+            for companion in session.companions.get(name, []):
+                companions.callback(companion.close)
     failure: MultiversoError | None = None
     if session.options.on_term == "leave" and notice.state.code is None:
         # The program may make the call in a `finally` block, after an exception.

@@ -13,6 +13,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -37,6 +38,9 @@ FOLLOWING_NOTICE: Final = 0.25
 #: parts of the time that it has. It gets two, since the ends of its blocks may wait again.
 _INTERRUPTS: Final = (0.5, 0.7)
 _LAST_END: Final = 0.9
+#: Seconds between two attempts to wake the main thread, and how many there are.
+_WAKE_INTERVAL: Final = 0.1
+_WAKES: Final = 10
 #: The exit code of a rank that ends because of SIGTERM, and has saved nothing.
 LOST: Final = 1
 
@@ -61,6 +65,10 @@ class _State:
     program: CodeType | None = None
     #: When the notice arrived, in seconds of `time.monotonic`.
     since: float | None = None
+    #: When this process last sent itself SIGTERM, to wake its main thread.
+    woken = float("-inf")
+    #: Where Python writes the number of each signal that this process receives.
+    wakeup: socket.socket | None = None
     #: The tables of the session when the notice arrived, which would otherwise be freed with the
     #: variables of the program before the interpreter exits.
     tables: Sequence[object] = ()
@@ -101,6 +109,7 @@ def listen(session: Leaver) -> None:
     state.since = state.code = None
     state.phase, state.has_saved = "", False
     state.session, state.program = session, _outermost()
+    _begin_waking()
     library.let_wait(_may_wait)
 
 
@@ -110,6 +119,47 @@ def stop_listening() -> None:
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and state.code is None and signal.getsignal(signal.SIGTERM) is _receive:
         signal.signal(signal.SIGTERM, _earlier_handler())
+
+
+def _begin_waking() -> None:
+    """Have the main thread woken for a signal that arrives just before the thread blocks.
+
+    Python calls handlers in the main thread only, and a thread that begins to wait for a lock after
+    the signal has arrived waits on. If the program has a descriptor for this, as asyncio's event
+    loop has, that wakes it.
+    """
+    if state.wakeup is not None:
+        return
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    if _replace_wakeup(-1, sender.fileno()):
+        state.wakeup = sender
+        start_new_thread(_wake, (receiver,))
+
+
+def _replace_wakeup(own: int, descriptor: int) -> bool:
+    """Let Python write signals to a descriptor, unless it writes them to the program's."""
+    other = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+    if other not in (-1, own):
+        signal.set_wakeup_fd(other)
+    return other in (-1, own)
+
+
+def _wake(receiver: socket.socket) -> None:
+    while True:
+        if receiver.recv(1)[0] != signal.SIGTERM:
+            continue
+        for _ in range(_WAKES):
+            time.sleep(_WAKE_INTERVAL)
+            if state.session is None or state.since is not None:
+                break
+            _interrupt_main()
+
+
+def _interrupt_main() -> None:
+    if signal.getsignal(signal.SIGTERM) is _receive:
+        state.woken = time.monotonic()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 
 def _ignore_at_exit() -> None:
@@ -163,7 +213,7 @@ def begin() -> None:
     """Note that there is a notice."""
     state.since = time.monotonic()
     if state.session is not None:
-        state.tables = [table() for table, _ in list(state.session.created.values())]
+        state.tables = [table() for table in list(state.session.created.values())]
     # Not a Thread, since a handler of a signal may interrupt the start of another one.
     start_new_thread(_watch, (state.since, _grace()))
 
@@ -176,8 +226,12 @@ def _watch(since: float, grace: float) -> None:
             break
         if not state.phase and signal.getsignal(signal.SIGTERM) is _receive:
             text = f"the program has not called check_leaving for {part * grace:g} s after SIGTERM"
-            state.end = LateNotice(text)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            state.end = end = LateNotice(text)
+            for _ in range(_WAKES):
+                _interrupt_main()
+                time.sleep(_WAKE_INTERVAL)
+                if state.end is not end:
+                    break
     time.sleep(max(0.0, since + _LAST_END * grace - time.monotonic()))
     # A program that has shut down its session, or has caught the exception, may go on.
     is_open = state.session is not None and state.phase != "saves"
@@ -277,7 +331,10 @@ def _receive(number: int, frame: Any) -> None:
         begin()
         if callable(state.earlier):
             state.earlier(number, frame)
-    elif state.session is None or time.monotonic() > (state.since or 0) + _SAME_NOTICE:
+    elif (
+        state.session is None
+        or time.monotonic() > max(state.since or 0, state.woken) + _SAME_NOTICE
+    ):
         _pass_on(number, frame)
 
 
@@ -310,6 +367,9 @@ def _release_signal() -> None:
 def _restore_in_child() -> None:
     listened = state.session is not None
     forget()
+    if state.wakeup is not None:
+        _replace_wakeup(state.wakeup.fileno(), -1)
+        state.wakeup = None
     if listened:
         checked.MV_IgnoreNotice(os.getppid())
     _release_signal()

@@ -6,8 +6,10 @@ from typing import Final, Literal, NamedTuple
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range
 from multiverso._native import arguments, capi, supported
+from multiverso._native.checkpoint_calls import REMOTE
 from multiverso._native.launchers import own_environ
-from multiverso._native.places import StrPath, writable_folder
+from multiverso._native.places import StrPath, is_address, path_or_address, writable_folder
+from multiverso._native.remote import RemoteFolder
 
 #: The operations of `multiverso.aggregate`.
 ReduceOp = Literal["sum", "mean", "product", "min", "max", "and", "or", "xor"]
@@ -83,7 +85,7 @@ class SessionOptions(NamedTuple):
     join: str | None
     #: A key of `TERMS`.
     on_term: str
-    #: The absolute path of the folder in which ranks save that leave together.
+    #: The absolute path, or the address, of the folder in which ranks save that leave together.
     checkpoints: str | None
 
     @property
@@ -100,6 +102,7 @@ class SessionOptions(NamedTuple):
             "elastic": self.elastic,
             "roles": self.role != "all",
             "checkpoints": self.checkpoints is not None,
+            "checkpoints at an address": is_address(self.checkpoints or ""),
         }
         return used | {name for name, is_used in optional.items() if is_used}
 
@@ -161,7 +164,7 @@ def session_options(
     workers, join = find_worker_range(environ), find_join(environ)
     is_elastic = arguments.flag(elastic, "elastic") or workers is not None or join is not None
     term = arguments.choice(on_term, "on_term", TERMS)
-    folder = None if checkpoints is None else writable_folder(checkpoints, "checkpoints")
+    folder = None if checkpoints is None else _checkpoints(checkpoints)
     options = SessionOptions(
         mode=mode,
         staleness=rounds,
@@ -181,6 +184,14 @@ def session_options(
     )
     supported.check(*options.features())
     return options
+
+
+def _checkpoints(place: StrPath) -> str:
+    address = path_or_address(place, "checkpoints")
+    if is_address(address):
+        RemoteFolder(address, REMOTE)  # Its errors come before the job begins.
+        return address
+    return writable_folder(address, "checkpoints")
 
 
 def _name(value: object) -> str | None:

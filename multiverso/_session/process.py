@@ -31,7 +31,7 @@ def current() -> Session:
     session = _process.session
     if session is None or session.closed:
         closed = "" if session is None else "the session has been shut down; "
-        msg = f"{closed}expected an open session: call mv.init() first"
+        msg = f"{closed}expected an open session: make the call inside `with mv.session():`"
         raise StateError(msg)
     if session.forked:
         raise _forked_error()

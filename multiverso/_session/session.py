@@ -21,13 +21,14 @@ from multiverso._native.dtypes import ARRAY_CODES, array_code
 from multiverso._native.exception_text import describe
 from multiverso._native.library import checked, lib
 from multiverso._native.node_calls import by_name, read_description
-from multiverso._native.places import StrPath
+from multiverso._native.places import StrPath, is_address, path_or_address
 from multiverso._native.reports import report_end, report_opened
 from multiverso._session import leaving, notice
 from multiverso._session.departure import Departure
 from multiverso._session.membership import Membership, watch
 from multiverso._session.opening import open_handle, resolve_options, warn_of_crowding
 from multiverso._session.options import ReduceOp, SessionOptions
+from multiverso._session.remote_saves import SAVES, remote_saves
 
 _log = logging.getLogger("multiverso")
 _Array = TypeVar("_Array")
@@ -97,8 +98,9 @@ class Session:
         self.companions: dict[str, list[Any]] = {}
         # Options of tables that depend on this job, which a load does not change.
         self.fixed_options: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
-        # The tables by their numbers, and the file and line that created each.
-        self.created: dict[int, tuple[ref[Any], str]] = {}
+        self.created: dict[int, ref[Any]] = {}  # the tables by their numbers
+        # The file and line that created each table, by its name and dtype, and by its number.
+        self.sites: dict[tuple[str, Any], dict[int, str]] = {}
         self._communicator: object = None  # The library uses it until the session closes.
         self._open_blocks = 0
         self.departure = Departure()
@@ -115,6 +117,8 @@ class Session:
         open_handle(raw, options.join, self.handle)
         self._set_attributes()
         self.closed = False
+        if is_address(options.checkpoints or ""):
+            remote_saves(self)  # What is not supported is found here, not at the end of the job.
         report_opened(self.rank, saves=options.on_term == "leave")
         if raw.transport == capi.MV_TRANSPORT_MPI and self.local_rank == 0:
             warn_of_crowding(self.local_size)
@@ -272,16 +276,26 @@ class Session:
         self, directory: StrPath, step: Any, keep: Any, background: Any, incremental: Any
     ) -> None:
         """Save all tables; see `multiverso.save`."""
-        raw = checkpoint_calls.save_options(directory, step, keep, background, incremental)
+        place = path_or_address(directory, "directory")
+        if is_address(place):
+            remote_saves(self).save(place, step, keep, background, incremental)
+            return
+        raw = checkpoint_calls.save_options(place, step, keep, background, incremental)
         checked.MV_SessionSave(self.handle, byref(raw))
 
     def wait_for_save(self) -> None:
         """Wait for the background save; see `multiverso.wait_for_save`."""
+        for saves in self.companions.get(SAVES, []):
+            saves.wait()
         checked.MV_SessionSaveWait(self.handle)
 
     def load(self, directory: StrPath, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
-        step = checkpoint_calls.load(checked.MV_SessionLoad, self.handle, directory, missing_ok)
+        place = path_or_address(directory, "directory")
+        if is_address(place):
+            step = remote_saves(self).load(place, missing_ok)
+        else:
+            step = checkpoint_calls.load(checked.MV_SessionLoad, self.handle, place, missing_ok)
         for table, options in tuple(self.fixed_options.items()):
             table.set_option(**options)
         return step

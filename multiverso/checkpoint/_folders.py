@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from multiverso._native import checkpoint_calls
 from multiverso._native.places import StrPath
 
 
-def saved_in(directory: StrPath) -> list[Path]:
+def saved_in(directory: StrPath) -> list[Any]:
     """Return the checkpoints in a folder, in the order of saving; none if the folder is missing.
+
+    Each is a `Path`; if the folder is an address, a str.
 
     Examples
     --------
@@ -26,10 +28,11 @@ def saved_in(directory: StrPath) -> list[Path]:
     return checkpoint_calls.saved_in(directory)
 
 
-def latest(directory: StrPath) -> Path | None:
+def latest(directory: StrPath) -> Any:
     """Return the checkpoint that was saved last in a folder, or None.
 
-    Only the names in the folder are read; loading the checkpoint verifies its contents.
+    Only the names in the folder are read; loading the checkpoint verifies its contents. If the
+    folder is an address, so is the result.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Synchronizes parameters in a pytree, such as those of a model, between all workers."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,14 @@ from multiverso._native.dtypes import require_table_dtype
 from multiverso.api import current_session
 from multiverso.jax_ext._arrays import ArrayCopier
 from multiverso.sync._host_copy import HostCopy, host_copy_tensors
-from multiverso.sync._options import divided
+from multiverso.sync._options import ManagerOptions, divided
 from multiverso.sync._shares import averages_by_default, share_of_parameter
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _Params = TypeVar("_Params")
 
@@ -69,7 +72,7 @@ class PytreeSync:
         *,
         overlap: bool = False,
         average: bool | None = None,
-        **options: Any,
+        **options: "Unpack[ManagerOptions]",
     ) -> None:
         averages = averages_by_default(average, options, type(self).__name__)
         self._leaves: list[jax.Array] = []

@@ -23,7 +23,7 @@ from multiverso.jax_ext._rows import (
     look_up_with as look_up_with,  # for `layers`
     wait_for_gradients as wait_for_gradients,
 )
-from multiverso.keras_ext._variables import ModelWeights, variable_dtype
+from multiverso.keras_ext._variables import ModelWeights, sync_state, variable_dtype
 from multiverso.sync._host_copy import HostCopy, Store, host_copy_tensors
 from multiverso.sync._table_copy import Share
 from multiverso.sync._tensor import Tensor
@@ -49,7 +49,12 @@ class _StateArrays:
         """Return the variables' arrays, or None if the state does not allow writing in place."""
         model = self._model_weights.trained
         state = getattr(model, "_jax_state", None)
-        if not state or model._jax_state_synced or model.run_eagerly or not model.jit_compile:
+        if (
+            not state
+            or getattr(model, "_jax_state_synced", True)
+            or model.run_eagerly
+            or not model.jit_compile
+        ):
             return None
         # A weight moves within the state when it is frozen or unfrozen.
         if model is not self._model or self._flags != [v.trainable for v in self._weights]:
@@ -101,7 +106,7 @@ class _VariableStore:
         """Copy the values to `host_copy`."""
         arrays = self.arrays()
         if arrays is None:
-            _sync_state(self._model_weights.trained)
+            sync_state(self._model_weights.trained)
             arrays = [variable.value for variable in self._variables]
         elif self._is_exact:
             _copy_arrays(buffers_of(arrays), host_copy.addresses, host_copy)
@@ -125,7 +130,7 @@ class _VariableStore:
         arrays = self.arrays()
         if arrays is not None:
             return buffers_of(arrays)
-        _sync_state(self._model_weights.trained)
+        sync_state(self._model_weights.trained)
         copies = self._copier.copies_of([variable.value for variable in self._variables])
         if copies is None:
             return None
@@ -143,7 +148,7 @@ class _VariableStore:
         return None if self._state_arrays is None else self._state_arrays.arrays()
 
     def _replace(self, arrays: list[Any]) -> None:
-        _sync_state(self._model_weights.trained)
+        sync_state(self._model_weights.trained)
         for variable, array in zip(self._variables, arrays, strict=True):
             variable.assign(array)
 
@@ -152,12 +157,6 @@ def _copy_arrays(sources: list[int], targets: list[int], host_copy: HostCopy) ->
     """Copy arrays of the sizes of those in `host_copy` from `sources` to `targets`."""
     for source, target, view in zip(sources, targets, host_copy.views, strict=True):
         ctypes.memmove(target, source, view.nbytes)
-
-
-def _sync_state(model: Any) -> None:
-    """Copy the state of a model in ``fit`` back to its variables; a no-op the second time."""
-    if hasattr(model, "jax_state_sync"):
-        model.jax_state_sync()
 
 
 def train_step_of(model: Any, keeps_weights: bool) -> Callable[[Any], Any]:
@@ -190,7 +189,7 @@ def tensors_of(
     model_weights: ModelWeights, variables: list[Any], shares: list[Share]
 ) -> list[Tensor]:
     """Return the tensors of `variables`."""
-    _sync_state(model_weights.trained)
+    sync_state(model_weights.trained)
     return host_copy_tensors(
         [tuple(variable.shape) for variable in variables],
         [variable_dtype(variable) for variable in variables],

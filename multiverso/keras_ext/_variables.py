@@ -107,3 +107,11 @@ def _layers_of(model: Any) -> list[Any]:
     """Return a model and all layers in it."""
     flatten = getattr(model, "_flatten_layers", None)
     return [model] if flatten is None else list(flatten(include_self=True, recursive=True))
+
+
+def sync_state(model: Any) -> None:
+    """Copy the state of a model in ``fit`` back to its variables; a no-op the second time."""
+    callback = keras.callbacks.Callback()
+    callback.set_model(model)
+    # The method of the trainer has another name in each version of Keras; this calls it in all.
+    _ = callback.model

@@ -2,18 +2,24 @@
 
 import sys
 import warnings
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import keras
 
 from multiverso._native.arguments import flag
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
+from multiverso.keras_ext._variables import sync_state
 from multiverso.keras_ext.layers import Embedding, layers_of
 from multiverso.keras_ext.param_manager import KerasParamManager
 from multiverso.sync._param_manager import checked_freq
 from multiverso.sync._shares import SyncStatistics
 from multiverso.sync._tensor_sync import failing_on_all_ranks
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from multiverso.sync._options import AdapterOptions
 
 __all__ = ["MVCallback"]
 
@@ -83,7 +89,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         overlap: bool = False,
         average: bool = False,
         average_metrics: bool = False,
-        **options: Any,
+        **options: "Unpack[AdapterOptions]",
     ) -> None:
         super().__init__()
         current_session()
@@ -218,8 +224,7 @@ class _RowSteps:
             return self._constant_scale
         if not self._scaler.built:
             return float(self._scaler.initial_scale)
-        if hasattr(self._model, "jax_state_sync"):
-            self._model.jax_state_sync()
+        sync_state(self._model)
         return float(keras.ops.convert_to_numpy(self._scaler.dynamic_scale))
 
     def end(self, batches: int) -> None:

@@ -1,6 +1,6 @@
 """Synchronizes the weights of a Keras model between all workers."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -8,6 +8,11 @@ from multiverso.keras_ext import _variables
 from multiverso.sync._param_manager import ParamManager
 from multiverso.sync._shares import Shares, SyncStatistics
 from multiverso.sync._tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from multiverso.sync._options import ManagerOptions
 
 __all__ = ["KerasParamManager"]
 
@@ -64,7 +69,7 @@ class KerasParamManager(ParamManager):
         *,
         overlap: bool = False,
         average: bool = False,
-        **options: Any,
+        **options: "Unpack[ManagerOptions]",
     ) -> None:
         def make_tensors() -> list[Tensor]:
             if not isinstance(model, keras.layers.Layer):

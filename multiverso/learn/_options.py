@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -11,6 +13,8 @@ from multiverso._session.options import START_TIMEOUT
 from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn._messages import TIMEOUT
 from multiverso.learn.algo import WEIGHTS, WIRES
+
+_log = logging.getLogger("multiverso")
 
 #: A metric, "<" or ">", and a number.
 Condition = tuple[str, str, float]
@@ -26,25 +30,31 @@ UNUSED: Final = {
 _METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
 
 _NO_GEM: Final = "use --mode downpour with --optimizer dcasgd, which compensates for staleness too"
-_PROFILE: Final = "use --profile, which writes a trace of all workers"
+
+#: What mpi_learn's MPIManager and MPIDriver.py have, and has no effect on the results here: the
+#: name, the option if it has another name, what asks for nothing, and why.
+_WITHOUT_EFFECT: Final = (
+    ("log_file", "", None, "redirect standard error with 2> FILE"),
+    ("master_gpu", "", False, "the master only validates, on the CPU"),
+    ("monitor", "", False, "the history has the seconds of computing and waiting"),
+    ("num_masters", "masters", 1, "all ranks serve the parameters, without groups of workers"),
+    ("num_processes", "processes", None, "each worker is one process, so start more ranks"),
+    ("thread_validation", "", False, "workers go on while the master validates"),
+    ("trace", "", False, "use --profile, which writes a trace of all workers"),
+    ("verbose", "", False, "the master shows a progress bar on a terminal"),
+    ("worker_callbacks", "", (), "the master calls the callbacks"),
+)
 
 #: The options of mpi_learn's MPIDriver.py that do not exist here, and what to do instead.
 _REFUSED: Final = {
     "--gem-kappa": _NO_GEM,
     "--gem-lr": _NO_GEM,
     "--gem-momentum": _NO_GEM,
-    "--log-file": "redirect standard error with 2> FILE",
-    "--master-gpu": "leave it out, because the master only validates, on the CPU",
     "--master-only": "start one rank, which is both master and worker",
     "--model_weights": "pass a .keras file, which contains the model with its weights",
-    "--monitor": "use --profile, or the seconds of computing and waiting in the history",
-    "--processes": "start more ranks, because each worker is one process",
-    "--thread_validation": "leave it out, because workers go on while the master validates",
-    "--timeline": _PROFILE,
+    "--timeline": "use --profile, which writes a trace of all workers",
     "--torch": "use --backend torch for a Keras model, multiverso.torch_ext for one of PyTorch",
-    "--trace": _PROFILE,
     "--validate-fraction-every": "use --validate-every, which counts updates",
-    "--verbose": "leave it out, because the master shows a progress bar on a terminal",
     "--worker-optimizer-params": "use --elastic-lr and --elastic-momentum",
 }
 
@@ -125,6 +135,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "write a trace of computing, waiting and communicating for Chrome or Perfetto"
     add_option("--profile", text, False, action="store_true")
     hidden = argparse.SUPPRESS
+    for name in ("master-gpu", "monitor", "thread_validation", "trace", "verbose"):
+        add(f"--{name}", action="store_true", help=hidden)
+    add("--log-file", help=hidden)
+    add("--processes", type=positive, help=hidden)
     for name, advice in _REFUSED.items():
         add(name, nargs="?", const="", type=partial(_refuse, advice), help=hidden, default=hidden)
 
@@ -147,6 +161,15 @@ def _refuse(advice: str, value: str) -> NoReturn:
     raise argparse.ArgumentTypeError(f"it does not exist here; {advice}")
 
 
+def warn_of_effects(given: Mapping[str, Any]) -> None:
+    """Log a line for each option or argument of mpi_learn that is given and has no effect."""
+    for name, option, nothing, why in _WITHOUT_EFFECT:
+        value = given.get(name)
+        if value is not None and value != nothing:
+            text = "%s (--%s) has no effect: %s"
+            _log.warning(text, name, (option or name).replace("master_", "master-"), why)
+
+
 def options_of(arguments: list[str]) -> dict[str, float | bool]:
     """Return the options in arguments such as ``momentum=0.9,nesterov=true``."""
     options: dict[str, float | bool] = {}
@@ -159,10 +182,15 @@ def options_of(arguments: list[str]) -> dict[str, float | bool]:
     return options
 
 
-def condition(option: str, text: str | None, number: type[int | float]) -> Condition | None:
-    """Return the condition in ``val_accuracy,>,0.97``; ``4`` is short for ``val_loss,<,4``."""
-    if text is None:
+def condition(option: str, given: Any, number: type[int | float]) -> Condition | None:
+    """Return the condition in ``val_accuracy,>,0.97``; ``4`` is short for ``val_loss,<,4``.
+
+    It may be the tuple that mpi_learn's MPIDriver.py makes of the text, too.
+    """
+    if given is None:
         return None
+    items = given if isinstance(given, tuple) else (given,)
+    text = ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in items)
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 1 and number is int:
         parts = ["val_loss", "<", parts[0]]
@@ -173,7 +201,37 @@ def condition(option: str, text: str | None, number: type[int | float]) -> Condi
             if number is float or value >= 0:
                 return _METRICS.get(parts[0], parts[0]), parts[1].lstrip("~"), value
     wanted = "N or METRIC,<,N or METRIC,>,N" if number is int else "METRIC,<,X or METRIC,>,X"
-    raise InputError(f"{option}: expected {wanted}, received {text!r}")
+    raise InputError(f"{option}: expected {wanted}, received {given!r}")
+
+
+def stopping_callbacks(patience: Condition | None, target: Condition | None) -> list[Any]:
+    """Return callbacks that stop a training when a condition holds."""
+    import keras
+
+    callbacks = []
+    if patience is not None:
+        metric, relation, epochs = patience
+        mode = "min" if relation == "<" else "max"
+        callbacks.append(keras.callbacks.EarlyStopping(metric, mode=mode, patience=epochs))
+    if target is not None:
+        stop_metric, direction, bound = target
+
+        def stop_if_reached(epoch: int, logs: dict[str, Any] | None = None) -> None:
+            value = (logs or {}).get(stop_metric)
+            names.update(logs or {})
+            if value is not None and (value > bound if direction == ">" else value < bound):
+                stopper.model.stop_training = True
+
+        def warn_if_unknown(logs: dict[str, Any] | None = None) -> None:
+            if stop_metric not in names:
+                _log.warning("--target-metric: no %s in %s", stop_metric, ", ".join(names))
+
+        names: dict[str, Any] = {}  # of the metrics, not all of which are in each epoch
+        stopper = keras.callbacks.LambdaCallback(
+            on_epoch_end=stop_if_reached, on_train_end=warn_if_unknown
+        )
+        callbacks.append(stopper)
+    return callbacks
 
 
 def _mode(text: str) -> str:

@@ -163,8 +163,8 @@ def _train(parsed: argparse.Namespace) -> None:
                     result = _result(parsed.model, parsed.trial_name, name)
                     places.writable_file(result, "the results (--trial-name)")
             train_files, val_files = _files_in(parsed.train_data), _files_in(parsed.val_data)
-            patience = _options.condition("--early-stopping", parsed.early_stopping, int)
-            target = _options.condition("--target-metric", parsed.target_metric, float)
+            _options.condition("--early-stopping", parsed.early_stopping, int)
+            _options.condition("--target-metric", parsed.target_metric, float)
             num_workers = max(session.size - 1, 1)
             algo = _make_algo(parsed, num_workers)
             choose_backend(parsed.backend)
@@ -175,7 +175,8 @@ def _train(parsed: argparse.Namespace) -> None:
         choose_threads(session.local_size - masters)
         manager = _make_manager(parsed, algo, train_files, val_files)
         if session.rank == 0:
-            manager.callbacks = _stopping_callbacks(patience, target)
+            of_the_command = ("log_file", "master_gpu", "trace")
+            _options.warn_of_effects({name: getattr(parsed, name) for name in of_the_command})
         manager.train()
         if manager.outcome is not None:
             counts = {"ranks": session.size, "workers": num_workers, "mode": algo.mode}
@@ -209,6 +210,12 @@ def _make_manager(
         restore=parsed.restore,
         timeout=parsed.timeout,
         start_timeout=parsed.start_timeout,
+        early_stopping=parsed.early_stopping,
+        target_metric=parsed.target_metric,
+        num_processes=parsed.processes,
+        verbose=parsed.verbose,
+        monitor=parsed.monitor,
+        thread_validation=parsed.thread_validation,
     )
 
 
@@ -262,37 +269,6 @@ def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
         weight=parsed.weight,
         **({} if elastic else options),
     )
-
-
-def _stopping_callbacks(
-    patience: _options.Condition | None, target: _options.Condition | None
-) -> list[Any]:
-    import keras
-
-    callbacks = []
-    if patience is not None:
-        metric, relation, epochs = patience
-        mode = "min" if relation == "<" else "max"
-        callbacks.append(keras.callbacks.EarlyStopping(metric, mode=mode, patience=epochs))
-    if target is not None:
-        stop_metric, direction, bound = target
-
-        def stop_if_reached(epoch: int, logs: dict[str, Any] | None = None) -> None:
-            value = (logs or {}).get(stop_metric)
-            names.update(logs or {})
-            if value is not None and (value > bound if direction == ">" else value < bound):
-                stopper.model.stop_training = True
-
-        def warn_if_unknown(logs: dict[str, Any] | None = None) -> None:
-            if stop_metric not in names:
-                _log.warning("--target-metric: no %s in %s", stop_metric, ", ".join(names))
-
-        names: dict[str, Any] = {}  # of the metrics, not all of which are in each epoch
-        stopper = keras.callbacks.LambdaCallback(
-            on_epoch_end=stop_if_reached, on_train_end=warn_if_unknown
-        )
-        callbacks.append(stopper)
-    return callbacks
 
 
 def _files_in(path: str) -> list[str]:

@@ -13,6 +13,7 @@ from multiverso._session.options import START_TIMEOUT, limits
 from multiverso.learn._history import History
 from multiverso.learn._input import InputError, as_input_error, names_of
 from multiverso.learn._messages import TIMEOUT, agreement, share, training_session
+from multiverso.learn._options import condition, stopping_callbacks, warn_of_effects
 from multiverso.learn._tables import TrainingTables
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
@@ -51,9 +52,8 @@ class MPIManager:
     callbacks : list of keras.callbacks.Callback, optional
         Callbacks that the master calls with the current model, before and after training, each
         epoch and each validation. A learning rate that a callback sets applies to all workers.
-    num_masters : int, optional
-        Accepted for programs of mpi_learn, with a warning above 1: there is one master, because
-        all ranks serve the parameters.
+    num_masters, num_processes, verbose, monitor, thread_validation, worker_callbacks : optional
+        Accepted for programs of mpi_learn, without an effect, which a line in the log says.
     synchronous : bool, optional
         With True, workers run in lock-step, each update uses the mean of their gradients, and two
         runs with the same `seed` are bitwise identical. With False, each runs at its speed.
@@ -74,6 +74,11 @@ class MPIManager:
         hour; None for no limit.
     start_timeout : float or None, optional
         The same for ranks of which nothing has been heard, as in `multiverso.init`.
+    early_stopping, target_metric : str or tuple, optional
+        When to stop, as the options of ``multiverso-learn train``: "val_loss,<,4" after 4 epochs
+        without a lower one; "val_accuracy,>,0.9" when it is above.
+    custom_objects : dict, optional
+        The same as of the `model_builder`, as in mpi_learn.
 
     Attributes
     ----------
@@ -124,12 +129,37 @@ class MPIManager:
         restore: str | Path | None = None,
         timeout: float | None = TIMEOUT,
         start_timeout: float | None = START_TIMEOUT,
+        early_stopping: Any = None,
+        target_metric: Any = None,
+        custom_objects: dict[str, Any] | None = None,
+        num_processes: int | None = None,
+        verbose: Any = False,
+        monitor: bool = False,
+        thread_validation: bool = False,
+        worker_callbacks: Sequence[Any] = (),
     ) -> None:
+        self._without_effect = {
+            **{"num_masters": num_masters, "num_processes": num_processes, "verbose": verbose},
+            **{"monitor": monitor, "thread_validation": thread_validation},
+            "worker_callbacks": tuple(worker_callbacks or ()),
+        }
+        self._stops_at = condition("early_stopping (--early-stopping)", early_stopping, int)
+        self._target = condition("target_metric (--target-metric)", target_metric, float)
+        if custom_objects:
+            own = getattr(model_builder, "custom_objects", None) or {}
+            vars(model_builder)["custom_objects"] = {**custom_objects, **own}
         with as_input_error():
+            if num_processes is not None and integer(num_processes, "num_processes", 1) > 1:
+                raise InputError(
+                    "num_processes (--processes): expected 1, because each worker is one process, "
+                    f"received {num_processes}; start more ranks"
+                )
             self.num_epochs = integer(num_epochs, "num_epochs", 1)
             self.num_masters = integer(num_masters, "num_masters", 1)
             self.checkpoint_interval = integer(checkpoint_interval, "checkpoint_interval", 1)
             self.synchronous = flag(synchronous, "synchronous")
+            flag(monitor, "monitor")
+            flag(thread_validation, "thread_validation")
             self.train_list = names_of(train_list, "train_list")
             self.val_list = [] if val_list is None else names_of(val_list, "val_list")
             self.timeout, self.start_timeout = limits(timeout, start_timeout)
@@ -145,6 +175,12 @@ class MPIManager:
             self.restore = _path(restore, "restore")
         self.model: Any = None
         self.outcome: History | None = None
+
+    @property
+    def process(self) -> Any:
+        """What mpi_learn's programs call on rank 0 alone."""
+        msg = "MPIManager.process: call manager.train() on all ranks, not on rank 0 alone"
+        raise AttributeError(f"{msg}; then manager.outcome has the history")
 
     def train(self) -> dict[str, list[float | None]] | None:
         """Train. Collective: all ranks call it, and return when training is over.
@@ -167,12 +203,8 @@ class MPIManager:
         """
         limits_of_waits = self.timeout, self.start_timeout
         with training_session(self.synchronous, self.comm, *limits_of_waits) as session:
-            if session.rank == 0 and self.num_masters > 1:
-                _log.warning(
-                    "num_masters (--masters) has no effect: expected 1, received %d; there are no "
-                    "groups of workers, because all ranks serve the parameters",
-                    self.num_masters,
-                )
+            if session.rank == 0:
+                warn_of_effects(self._without_effect)
             return self._train(session)
 
     def _train(self, session: Session) -> dict[str, list[float | None]] | None:
@@ -203,6 +235,9 @@ class MPIManager:
 
             replicas.seed_random(self.seed, number)
             own_passes = replicas.Passes(self, own_files) if is_worker else None
+            if is_master:
+                self.callbacks += stopping_callbacks(self._stops_at, self._target)
+                self._stops_at = self._target = None
             master = Coordinator(self, own_passes, num_workers) if is_master else None
             worker = None if own_passes is None else Worker(self, own_passes, num_workers)
         role = master or worker

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +13,8 @@ from multiverso import initializers
 from multiverso._native import supported
 from multiverso._native.library import checked
 from multiverso._native.node_calls import read_description
-from multiverso._native.threads import End, Thread
-from multiverso.errors import OperationTimeout, StateError
+from multiverso._native.remote import Job, Sender
+from multiverso.errors import StateError
 from multiverso.publishing._encoding import NAMES, Encoder, RowsEncoder, dense_encoder
 from multiverso.publishing._format import Tensor
 from multiverso.publishing._writer import Place, Writer
@@ -35,21 +34,51 @@ class Options(NamedTuple):
     keep: int
 
 
-class _Job(NamedTuple):
-    """A version that is to be written, with the tables that it has by name."""
+class _Failed(Job):
+    """A version that could not be made, and which the other nodes count."""
 
-    version: int
-    step: int
-    options: Options
+    version = 0
     tables: dict[str, tuple[MemoryTable, Encoder]]
-    #: Ranges of rows that may have changed, of the tables with an initializer by their numbers.
-    ranges: dict[int, NDArray[np.int64]]
-    end: End
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self._writer = writer
+        self.tables = {}
+
+    def do(self) -> None:
+        """Count it, and let the next publication be full."""
+        self._writer.count()
+        self._writer.restart()
 
 
-#: Stands for the version of a job that could not be made.
-_FAILED: Final = "failed"
-_Item: TypeAlias = _Job | Literal["failed"] | None
+class _Version(_Failed):
+    """A version that is to be written, with the tables that it has by name.
+
+    `ranges` has the rows that may have changed, of the tables with an initializer by their numbers.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        version: int,
+        step: int,
+        options: Options,
+        tables: dict[str, tuple[MemoryTable, Encoder]],
+        ranges: dict[int, NDArray[np.int64]],
+    ) -> None:
+        super().__init__(writer)
+        self.version, self.step, self.options = version, step, options
+        self.tables, self.ranges = tables, ranges
+
+    def do(self) -> None:
+        """Write it."""
+        self._writer.count()  # The other nodes do, too, whatever becomes of it here.
+        try:
+            _write(self, self._writer)
+        except BaseException:
+            # Parts of the copies are newer than what was written, so the next one is full.
+            self._writer.restart()
+            raise
 
 
 class Publisher:
@@ -58,21 +87,14 @@ class Publisher:
     def __init__(self, session: Session, path: str) -> None:
         self.path = path
         described = read_description(checked.MV_SessionStats, session.handle)
-        number = f"{described['session']:016x}"
-        self._timeout = session.options.timeout
-        self._writer = Writer(path, Place(number, session.node, session.num_nodes, self._timeout))
+        number, timeout = f"{described['session']:016x}", session.options.timeout
+        self._writer = Writer(path, Place(number, session.node, session.num_nodes, timeout))
         self._encoders: dict[int, Encoder] = {}
         self._seen: dict[int, int] = {}  # versions of lazy tables, for their lists of changes
         self._view: View | None = None
-        self._failure: BaseException | None = None  # which no call has raised yet
-        self._jobs: list[_Job] = []  # that are not known to have ended
-        self._queue: SimpleQueue[_Item] = SimpleQueue()
-        # The thread keeps nothing alive, and ends with this object, also if the session fails. The
-        # interpreter does not wait for it.
-        weakref.finalize(self, self._queue.put, None)
         weakref.finalize(self, self._writer.close)
         try:
-            Thread(_run, self._queue, self._writer).start()
+            self._sender = Sender(f"a publication to {self._writer.name}", timeout)
         except BaseException:
             self._writer.close()
             raise
@@ -82,43 +104,33 @@ class Publisher:
         here = _tables(session).keys()
         # An interrupt may have ended a call that has published, so the session itself is asked.
         last_version = 0 if self._view is None else self._view.version
-        while self._jobs and (
-            self._jobs[0].version < last_version
-            or not here >= {live._id for live, _ in self._jobs[0].tables.values()}
+        while (jobs := self._sender.jobs) and (
+            jobs[0].version < last_version
+            or not here >= {live._id for live, _ in jobs[0].tables.values()}
         ):
-            self._wait()
+            self._sender.wait()
 
     def prepare(self, session: Session) -> dict[int, int]:
         """Raise what earlier publications have raised; return the versions of the lazy tables."""
-        while self._jobs and self._jobs[0].end.has_come:
-            self._wait()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        self._sender.check()
         return {key: self._changed(key, table)[1] for key, table in _lazy(session).items()}
 
     def start(
         self, session: Session, version: int, step: int, seen: dict[int, int], options: Options
     ) -> None:
         """Write a version, which the session has just published, in the background."""
-        item: _Item = _FAILED
+        item: Job = _Failed(self._writer)
         try:
             item = self._job(session, version, step, options)
-            self._hand_over(item)
+            self._sender.put(item)
             self._seen = seen
         except BaseException as error:
             if session.num_nodes > 1:  # The next call tells the other nodes.
-                self._failure = error
-            self._hand_over(item)
+                self._sender.failure = error
+            self._sender.put(item)
             raise
 
-    def _hand_over(self, item: _Item) -> None:
-        """Give a job to the thread; a second time, after an interrupt, has no effect."""
-        if isinstance(item, _Job) and all(item is not job for job in self._jobs):
-            self._jobs.append(item)
-        self._queue.put(item)
-
-    def _job(self, session: Session, version: int, step: int, options: Options) -> _Job:
+    def _job(self, session: Session, version: int, step: int, options: Options) -> _Version:
         if self._view is None:
             self._view = attach(os.getpid())
         objects = _tables(session)
@@ -132,7 +144,7 @@ class Publisher:
         self._encoders = {key: one for key, one in self._encoders.items() if key in here}
         # What changes during this call is listed again in the next one, from `seen` on.
         ranges = {key: self._changed(key, table)[0] for key, table in _lazy(session).items()}
-        return _Job(version, step, options, tables, ranges, End())
+        return _Version(self._writer, version, step, options, tables, ranges)
 
     def restart(self) -> None:
         """Let the next publication be full, because this one has failed on some rank."""
@@ -141,12 +153,9 @@ class Publisher:
     def close(self) -> None:
         """Wait for the last publication, and release the folder."""
         try:
-            while self._jobs:
-                self._wait()
-            if self._failure is not None:
-                raise self._failure
+            self._sender.check(waits=True)
         finally:
-            self._queue.put(None)
+            self._sender.end()
             self._writer.close()
 
     def _changed(self, key: int, table: MatrixTable) -> tuple[NDArray[np.int64], int]:
@@ -167,38 +176,8 @@ class Publisher:
             self._encoders[live._id] = encoder
         return encoder
 
-    def _wait(self) -> None:
-        """Wait for the first job; keep its failure for the next call with this folder."""
-        end = self._jobs[0].end
-        if not end.wait(self._timeout):
-            limit = f"{self._timeout:g} s; timeout= sets the limit"
-            msg = f"a publication to {self._writer.name} took longer than {limit}"
-            raise OperationTimeout(msg)
-        self._failure = end.error or self._failure
-        del self._jobs[0]
 
-
-def _run(queue: SimpleQueue[_Item], writer: Writer) -> None:
-    """Write what is put into the queue, until None comes."""
-    while (job := queue.get()) is not None:
-        if job != _FAILED and job.end.has_come:
-            continue
-        writer.count()  # The other nodes count this version, too, whatever becomes of it here.
-        if job == _FAILED:
-            writer.restart()
-            continue
-        try:
-            _write(job, writer)
-        except BaseException as error:
-            # Parts of the copies are newer than what was written, so the next one is full.
-            writer.restart()
-            job.end.set(error)
-        else:
-            job.end.set()
-        del job  # It keeps memory of the session.
-
-
-def _write(job: _Job, writer: Writer) -> None:
+def _write(job: _Version, writer: Writer) -> None:
     is_full = writer.next_is_full(job.options.full_every)
     for live, encoder in job.tables.values():
         if isinstance(encoder, RowsEncoder) and live._id in job.ranges:
@@ -224,7 +203,7 @@ def require_supported(session: Session) -> None:
 
 def _tables(session: Session) -> dict[int, Any]:
     """Return the open tables of a session by their numbers."""
-    found = {number: reference() for number, (reference, _) in tuple(session.created.items())}
+    found = {number: reference() for number, reference in tuple(session.created.items())}
     return {number: table for number, table in found.items() if table is not None}
 
 

@@ -5,8 +5,25 @@ from typing import Any, Final, NamedTuple
 from multiverso._native import supported
 from multiverso._native.arguments import between, choice, flag, integer
 from multiverso.sync._weighted_merge import Weight
-from multiverso.tables._options import UpdaterName, Wire
+from multiverso.tables._options import UpdaterName, UpdaterOptions, Wire
 from multiverso.tables._updaters import FORMER_UPDATERS, UPDATERS, require_options
+
+
+class AdapterOptions(UpdaterOptions, total=False):
+    """What the adapters pass on to `multiverso.sync.ParamSync`, which describes it."""
+
+    updater: UpdaterName
+    fragments: int
+    fragment_sync_delay: int
+    fragment_update_alpha: float
+    wire: Wire | None
+    weight: Weight | None
+
+
+class ManagerOptions(AdapterOptions, total=False):
+    """The same of adapters that have no other name for the steps between two syncs."""
+
+    sync_every: int
 
 
 class SyncOptions(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ctypes import POINTER, c_int64, cast
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,26 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from multiverso import _session
 from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
+from multiverso._native.hints import Hint
 from multiverso._native.ids import as_ids
 from multiverso._native.library import checked
 from multiverso.tables._table import Table
 
 _run: Final = checked.MV_TableRun
 _ROWS_PER_STRIPE: Final = 512
-
-
-class _Former:
-    """A method that is gone, since a class with __getattr__ finds its other names more slowly."""
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, table: object, owner: type) -> NoReturn:
-        msg = f"{owner.__name__!r} object has no attribute {self._name!r}: {self._instead}"
-        raise AttributeError(msg, name=self._name, obj=table)
 
 
 class KeyCalls(Table):
@@ -149,11 +136,11 @@ class KeyCalls(Table):
                 yield keys[i : i + chunk], values[i : i + chunk]
 
     if not TYPE_CHECKING:  # A type checker finds that these do not exist.
-        changes = _Former(
+        changes = Hint(
             "publish the table with mv.publish(to=FOLDER), and read what has changed with changed "
             "and removed of mv.follow(FOLDER)"
         )
-        to_parquet = _Former(
+        to_parquet = Hint(
             "write what items() yields with pyarrow, as the section on keys of docs/embeddings.md "
             "shows"
         )

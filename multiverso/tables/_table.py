@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_int32, sizeof
 from pathlib import Path
-from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls, supported
 from multiverso._native.arguments import choice, integer, name as naming
 from multiverso._native.dtypes import table_dtype
+from multiverso._native.hints import Hint
 from multiverso._native.library import checked
 from multiverso._native.places import StrPath
 from multiverso._session.options import SessionOptions
@@ -106,9 +107,7 @@ class Table(OnDisk):
         checked.MV_TableCreate(session.handle, byref(raw), byref(self._handle))
         number = self._description().id
         self._name = given.get("name") or f"table {number}"
-        stacklevel, site = _caller()
-        self._warn_of_equal_name(session, stacklevel, site)
-        session.created[number] = weakref.ref(self), site
+        self._note_creation(session, number)
 
     def _set(
         self, raw: capi.MV_TableOptions, given: Mapping[str, Any], session: SessionOptions
@@ -136,23 +135,31 @@ class Table(OnDisk):
             kind = ("wire", "keys") if self._kind == capi.MV_TABLE_HASH else ()
             supported.check("wire of calls", mode, *kind)
 
-    def _warn_of_equal_name(self, session: _session.Session, stacklevel: int, site: str) -> None:
+    def _note_creation(self, session: _session.Session, number: int) -> None:
         """Warn if a checkpoint could give this table the values of another one of the session.
 
         Tables of one name that differ in their dtypes cannot be confused: `ParamSync` makes them.
         """
-        for number, (reference, former_site) in reversed(tuple(session.created.items())):
-            former = reference()
-            if former is None:
-                session.created.pop(number, None)
-            elif (former._name, former._stored_dtype) == (self._name, self._stored_dtype):
-                msg = (
-                    f"two tables of this session have the name {self._name!r}: one was created at "
-                    f"{former_site}, the other one at {site}. A load tells them apart only by the "
-                    "order in which they are created, so give each table its own name"
-                )
-                warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel + 1)
-                return
+        stacklevel, site = _caller()
+        created, all_sites = session.created, session.sites
+        key = self._name, self._stored_dtype
+        sites = all_sites.setdefault(key, {})
+        if sites:
+            msg = (
+                f"two tables of this session have the name {self._name!r}: one was created at "
+                f"{next(reversed(sites.values()))}, the other one at {site}. A load tells them "
+                "apart only by the order in which they are created, so give each table its own name"
+            )
+            warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel)
+        sites[number] = site
+
+        def forget(_: object) -> None:
+            created.pop(number, None)
+            sites.pop(number, None)
+            if not sites:
+                all_sites.pop(key, None)
+
+        created[number] = weakref.ref(self, forget)
 
     @property
     def name(self) -> str:
@@ -347,6 +354,17 @@ class Table(OnDisk):
         msg = f"{type(self).__name__} is not an array: call get(), which returns one"
         raise TypeError(msg)
 
+    if not TYPE_CHECKING:  # For a type checker, a table has neither of these.
+
+        def __getitem__(self, *given: object) -> NoReturn:
+            """Raise TypeError with what to write."""
+            msg = f"{type(self).__name__} is not an array: t.get() returns one, and t.add(delta)"
+            raise TypeError(
+                f"{msg} changes the table; t.get(ids) and t.add(delta, ids) do for rows"
+            )
+
+        __setitem__ = __iadd__ = __getitem__
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: a table cannot be copied or pickled."""
         msg = (
@@ -359,11 +377,18 @@ class Table(OnDisk):
         """Return the size of the table for its description."""
         raise NotImplementedError
 
+    def __dir__(self) -> list[str]:
+        """Return the names of what the table has, for completion."""
+        return [name for name in super().__dir__() if hasattr(self, name)]
+
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} '{self._name}': {self._size_text()} {self._stored_dtype}, "
             f"updater {self._updater}>"
         )
+
+
+Hint.add_to(Table)
 
 
 def _caller() -> tuple[int, str]:

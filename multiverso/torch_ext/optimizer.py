@@ -3,7 +3,7 @@
 import functools
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, cast
 
 import torch
 
@@ -14,6 +14,11 @@ from multiverso.sync._shares import SyncStatistics, averages_by_default
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.torch_ext.embedding import layers_of
 from multiverso.torch_ext.param_manager import TorchParamManager
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from multiverso.sync._options import AdapterOptions
 
 __all__ = ["DistributedOptimizer"]
 
@@ -91,8 +96,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         overlap: bool = False,
         average: bool | None = None,
         scaler: Any = None,
-        **options: Any,
-    ) -> Any:
+        **options: "Unpack[AdapterOptions]",
+    ) -> "DistributedOptimizer":
         """Add the sync to `optimizer`, and return it."""
         current_session()
         averages = averages_by_default(average, options, cls.__name__)
@@ -109,7 +114,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             bases: Any = (cls, type(optimizer))
             optimizer.__class__ = _distributed_class(*bases)
         optimizer._distribution = distribution
-        return optimizer
+        return cast("DistributedOptimizer", optimizer)
 
     # The optimizer has been initialized. Python calls this method on the result of `__new__`.
     def __init__(self, *args: Any, **kwargs: Any) -> None:

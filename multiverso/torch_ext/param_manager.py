@@ -1,6 +1,6 @@
 """Synchronizes the parameters and buffers of a module between all workers."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -8,6 +8,11 @@ from multiverso.sync._param_manager import ParamManager
 from multiverso.sync._shares import Shares, SyncStatistics
 from multiverso.sync._tensor import Tensors
 from multiverso.torch_ext._module_tensors import ModuleTensors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from multiverso.sync._options import ManagerOptions
 
 __all__ = ["TorchParamManager"]
 
@@ -68,7 +73,7 @@ class TorchParamManager(ParamManager):
         *,
         overlap: bool = False,
         average: bool = False,
-        **options: Any,
+        **options: "Unpack[ManagerOptions]",
     ) -> None:
         self.module = module
         super().__init__(

@@ -56,6 +56,8 @@ constexpr FeatureInfo kFeatures[] = {
     {"current values", "`mv.attach` to a session that publishes nothing"},
     {"publish", "`mv.publish(step)`, in memory"},
     {"publish to a folder", "`mv.publish(step, to=)`"},
+    {"checkpoints at an address",
+     "`mv.save`, `mv.load` and `checkpoints=` with an address such as `s3://bucket/run`"},
     {"Work", "`mv.Work`"},
     {"membership", "`Session.membership` and `Session.on_membership`"},
     {"leave", "`Session.leave`"},
@@ -283,6 +285,15 @@ constexpr Refusal kRefusals[] = {
           "publish: expected no folder (to=) with ranks that are only servers and a matrix that "
           "has an initializer, because listing its changed rows is a get, received one; publish "
           "in memory, or use role='all'"),
+    State({F::kNodes, F::kSaveAt},
+          "checkpoints at an address: expected one node, whose ranks write to one folder before "
+          "it is sent, received several; save to a folder that all nodes see, and copy it"),
+    State({F::kElastic, F::kSaveAt},
+          "checkpoints at an address: expected a session whose ranks stay, of which one sends, "
+          "received an elastic one; save to a folder of this machine, and copy it"),
+    State({F::kContinue, F::kSaveAt},
+          "checkpoints at an address: expected on_peer_lost='fail', since one of the ranks sends, "
+          "received 'continue'; save to a folder of this machine, and copy it"),
     Lacks({F::kSync, F::kWork},
           "Work: expected async mode or a staleness of 1 or more, received sync mode, whose "
           "workers must make the same calls; divide the items by worker_id"),

@@ -64,6 +64,7 @@ enum class Feature : int {
   kReadCurrent,
   kPublish,
   kPublishTo,
+  kSaveAt,
   kWork,
   kMembership,
   kLeave,

@@ -36,12 +36,7 @@ struct OwnedRequest {
     }
   }
 
-  Status Run(Table* table, const WaitLimit& limit) {
-    MV_ASSIGN_OR_RETURN(const auto rows, table->MustArrange(request)
-                                             ? table->Arrange(&request)
-                                             : Result<std::shared_ptr<const ArrangedAdd>>(nullptr));
-    return table->Run(request, limit);
-  }
+  Status Run(Table* table, const WaitLimit& limit) { return table->Run(request, limit); }
 };
 
 struct FutureEntry {
@@ -99,6 +94,11 @@ Status StartCall(std::shared_ptr<TableUse> use, RequestKind kind, int64_t count,
     FutureEntry* const published = entry.get();
     MV_Future opened = nullptr;
     MV_RETURN_IF_NOT_OK(Futures().Open(std::move(entry), &opened));
+    SessionEntry* const owner = (*use)->owner;
+    {
+      const std::lock_guard<std::mutex> owner_guard(owner->tables_mutex);
+      owner->unflushed.insert((*use)->handle);
+    }
     const Status started = queue->Start(bytes, run).StoreIn(&published->call);
     if (started.ok()) {
       *future = opened;

@@ -9,8 +9,8 @@
 #include "c_api/call_guard.h"
 #include "c_api/registry.h"
 #include "c_api/waiting.h"
+#include "calls/table.h"
 #include "node/flight_recorder.h"
-#include "table/table.h"
 
 namespace multiverso::c_api {
 

@@ -9,6 +9,7 @@
 
 #include "base/backoff.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/waiting.h"
@@ -17,7 +18,6 @@
 #include "checkpoint/memory_save.h"
 #include "checkpoint/reader.h"
 #include "multiverso/c_api.h"
-#include "session/version.h"
 
 namespace multiverso::c_api {
 namespace {

@@ -8,12 +8,12 @@
 #include "base/process.h"
 #include "base/supported.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "c_api/guard.h"
 #include "c_api/waiting.h"
 #include "memory/limits.h"
 #include "multiverso/c_api.h"
-#include "session/version.h"
-#include "shard/kernels.h"
+#include "numbers/kernels.h"
 #include "transport/mpi_communicator.h"
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions

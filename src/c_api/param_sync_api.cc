@@ -8,8 +8,8 @@
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
+#include "calls/param_sync.h"
 #include "multiverso/c_api.h"
-#include "table/param_sync.h"
 
 namespace multiverso::c_api {
 namespace {

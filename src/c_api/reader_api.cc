@@ -9,8 +9,8 @@
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
+#include "numbers/half.h"
 #include "reader/job_reader.h"
-#include "shard/half.h"
 
 namespace multiverso::c_api {
 namespace {

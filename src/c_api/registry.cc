@@ -99,14 +99,21 @@ Status FlushTable(TableEntry* table, const WaitLimit& limit) {
 }
 
 Status FlushTables(SessionEntry* session, const WaitLimit& limit) {
+  std::set<MV_Table> unflushed;
+  {
+    const std::lock_guard<std::mutex> guard(session->tables_mutex);
+    unflushed.swap(session->unflushed);
+  }
   Status failure;
-  for (const MV_Table table : TablesOf(session)) {
-    const TableUse use = OpenTables().Using(table);
-    if (!use) continue;
-    const Status status = FlushTable(use.get(), limit);
+  for (auto table = unflushed.begin(); table != unflushed.end();) {
+    const TableUse use = OpenTables().Using(*table);
+    const Status status = use ? FlushTable(use.get(), limit) : Status::Ok();
     if (failure.ok()) failure = status;
+    const bool is_flushed = !use || use->background->IsIdle();
+    table = is_flushed ? unflushed.erase(table) : std::next(table);
   }
   const std::lock_guard<std::mutex> guard(session->tables_mutex);
+  session->unflushed.merge(unflushed);
   return failure.ok() ? std::exchange(session->background_failure, Status::Ok()) : failure;
 }
 
@@ -183,11 +190,13 @@ Status OpenHandle(SessionEntry* owner, std::shared_ptr<Table> table, MV_Table* h
   entry->owner = owner;
   entry->background = std::make_shared<BackgroundQueue>(owner->session->timeout());
   entry->table = kept;
+  TableEntry* const opened = entry.get();
   const Status status = OpenTables().Open(std::move(entry), handle);
   if (!status.ok()) {
     owner->session->ReleaseTable(kept);
     return status;
   }
+  opened->handle = *handle;
   const std::lock_guard<std::mutex> guard(owner->tables_mutex);
   owner->table_handles.push_back(*handle);
   return Status::Ok();

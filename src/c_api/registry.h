@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct SessionEntry {
   std::atomic<bool> is_closed{false};  // by MV_SessionClose, which then closes the handle
   mutable std::mutex tables_mutex;     // protects the following members
   std::vector<MV_Table> table_handles;
+  std::set<MV_Table> unflushed;  // tables with background calls since the last FlushTables
   std::optional<std::string>
       leave_reason;           // set when this rank leaves, which ends background calls
   Status background_failure;  // of a background call on a table that has been freed, not reported
@@ -34,6 +36,7 @@ struct SessionEntry {
 struct TableEntry {
   SessionEntry* owner;
   Table* table;
+  MV_Table handle = nullptr;
   std::atomic<bool> in_round_call{false};
   std::shared_ptr<BackgroundQueue> background;
 };

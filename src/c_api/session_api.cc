@@ -313,6 +313,14 @@ int32_t MV_SessionClose(MV_Session session) {
   });
 }
 
+int32_t MV_SessionSetTimeout(MV_Session session, int64_t timeout_ms) {
+  return OpenSessions().With(session, [&](SessionEntry* entry) -> Status {
+    MV_RETURN_IF_NOT_OK(CheckMilliseconds("timeout_ms", timeout_ms));
+    entry->session->set_timeout(LimitOf(timeout_ms));
+    return Status::Ok();
+  });
+}
+
 int32_t MV_SessionLeave(MV_Session session, const char* reason) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNotInInterrupt());

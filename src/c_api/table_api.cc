@@ -12,9 +12,9 @@
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
+#include "calls/collective_get.h"
 #include "memory/segment.h"
 #include "multiverso/c_api.h"
-#include "table/collective_get.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -84,9 +84,6 @@ Status RunRequest(TableEntry* entry, Request request, int64_t count, int32_t fla
       return RunCollectiveGet(entry, request, count);
     }
   }
-  Result<std::shared_ptr<const ArrangedAdd>> rows(nullptr);  // to which the request refers
-  if (table->MustArrange(request)) rows = table->Arrange(&request);
-  MV_RETURN_IF_NOT_OK(rows.status());
   return RunTableCall(
       entry, request.kind, count,
       [&](const WaitLimit& limit) { return table->Run(request, limit); }, request.is_peek);

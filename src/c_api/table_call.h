@@ -11,8 +11,8 @@
 #include "c_api/call_guard.h"
 #include "c_api/call_recording.h"
 #include "c_api/registry.h"
+#include "calls/table.h"
 #include "shard/request.h"
-#include "table/table.h"
 
 namespace multiverso::c_api {
 

@@ -7,7 +7,7 @@
 #include "c_api/guard.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
-#include "shard/make_updater.h"
+#include "numbers/make_updater.h"
 
 namespace multiverso::c_api {
 namespace {

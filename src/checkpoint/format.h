@@ -17,7 +17,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "checkpoint/stored_rows.h"
-#include "shard/initializer.h"
+#include "numbers/initializer.h"
 
 namespace multiverso {
 

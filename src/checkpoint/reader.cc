@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "base/wait_lines.h"
-#include "shard/key_hash.h"
+#include "numbers/key_hash.h"
 
 namespace multiverso {
 namespace {

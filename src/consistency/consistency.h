@@ -37,12 +37,10 @@ inline Status AddAfterFinish() {
 
 // One thread of a worker at a time makes the calls on a table, and a call waits to its end. What a
 // function does by default is what async mode does.
-class Consistency {
+class Consistency : public RequestRunner {
  public:
-  virtual ~Consistency() = default;
-
   // Runs a request when this worker may make the call, and counts the call.
-  virtual Status Run(const Request& request, const WaitLimit& limit) = 0;
+  Status Run(const Request& request, const WaitLimit& limit) override = 0;
   // For tables on several nodes: passes requests to `runner` from now on, and not to this node's
   // shard. In sync mode these are only gets of values that this node does not have, after
   // Request::rounds rounds; a server that has begun a later round answers with a state error. On

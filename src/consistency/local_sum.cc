@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/copy_bytes.h"
 
 namespace multiverso {
@@ -23,30 +22,16 @@ StagedShape InSmallerStripes(StagedShape shape, int workers) {
   return shape;
 }
 
-int64_t ClockBytes(int workers) { return RoundUp(WorkerClocks::BytesFor(workers), kPage); }
-
 }  // namespace
 
-bool LocalSum::BytesFor(const StagedShape& shape, int workers, int64_t* bytes) {
-  int64_t staging = 0;
-  if (!Staging::BytesFor(shape, workers, &staging)) return false;
-  *bytes = ClockBytes(workers) +
-           RoundUp(workers * static_cast<int64_t>(sizeof(BlockWords)), kPage) + staging;
-  return true;
-}
-
-LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks)
-    : shape_(shard->counts_steps() ? shape : InSmallerStripes(shape, clocks->workers())),
-      shard_(shard),
-      clocks_(clocks),
-      staging_(base + ClockBytes(clocks_->workers()) +
-                   RoundUp(clocks_->workers() * static_cast<int64_t>(sizeof(BlockWords)), kPage),
-               shape_, clocks_->workers()),
+LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
+    : Rounds(shard->counts_steps() ? shape : InSmallerStripes(shape, clocks.workers()), base, shard,
+             std::move(clocks)),
       sum_(SegmentGrid(shape_.layout.rows(), shape_.columns, shape_.element_bytes()),
-           Reduction::Sum(shape_.dtype), clocks_->workers()),
+           Reduction::Sum(shape_.dtype), clocks_.workers()),
       scratch_(static_cast<size_t>(RoundSum::kElementsAtATime * shape_.element_bytes())) {
-  const int workers = clocks_->workers();
-  auto* const words = reinterpret_cast<BlockWords*>(base + ClockBytes(workers));
+  const int workers = clocks_.workers();
+  auto* const words = memory_.words<BlockWords>();
   const int64_t stripes = shape_.layout.stripes();
   // A worker that has claimed a stripe must not fail for lack of memory, since others wait for it.
   sources_.reserve(static_cast<size_t>(workers));
@@ -71,18 +56,19 @@ bool LocalSum::CanSumBlock(int owner, uint64_t round) const {
   const Block& block = blocks_[static_cast<size_t>(owner)];
   const uint64_t end = (round + 1) * static_cast<uint64_t>(block.stripes);
   if (block.words->claimed.load(std::memory_order_relaxed) >= end) return false;
-  if (!clocks_->AllHavePassed(round)) return false;
+  if (!clocks_.AllHavePassed(round)) return false;
   // If a block's owner is in add_get, which does not stage the block, only the owner can sum.
-  return owner == clocks_->me() || clocks_->adds(owner) <= round ||
-         staging_.add_of(owner, round)->keeps_own_block.load(std::memory_order_relaxed) == 0;
+  return owner == clocks_.me() || clocks_.adds(owner) <= round ||
+         memory_.staging().add_of(owner, round)->keeps_own_block.load(std::memory_order_relaxed) ==
+             0;
 }
 
 void LocalSum::CollectSources(uint64_t round, const OwnBlock& own) {
   sources_.clear();
-  for (int worker = 0; worker < clocks_->workers(); ++worker) {
-    if (clocks_->adds(worker) <= round) continue;  // the worker had finished before the round
-    sources_.push_back(staging_.SourceOf(worker, worker, round));
-    if (worker == clocks_->me() && own.delta != nullptr) {
+  for (int worker = 0; worker < clocks_.workers(); ++worker) {
+    if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
+    sources_.push_back(memory_.staging().SourceOf(worker, worker, round));
+    if (worker == clocks_.me() && own.delta != nullptr) {
       sources_.back() = DeltaSource::Whole(worker, own.delta);
     }
   }
@@ -130,7 +116,7 @@ void LocalSum::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
     }
     const auto stripe = static_cast<int64_t>(claim - first) + block.first_stripe;
     SumStripe(stripe, out);
-    if (block.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_->Wake();
+    if (block.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_.Wake();
     claim = block.words->claimed.load(std::memory_order_relaxed);
   }
 }
@@ -146,13 +132,13 @@ Status LocalSum::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, co
       SumBlock(owner, current, current == round ? own : OwnBlock{});
       continue;
     }
-    MV_RETURN_IF_NOT_OK(clocks_->Await(
+    MV_RETURN_IF_NOT_OK(clocks_.Await(
         call, limit, [&] { return CurrentRound(block) != current || CanSumBlock(owner, current); },
         [&](int worker) {
-          if (!clocks_->HasPassed(worker, current)) return Need::kCall;
+          if (!clocks_.HasPassed(worker, current)) return Need::kCall;
           // All workers have passed the round, so some worker is summing the last stripes of the
           // block. Even a worker that has finished may be summing, so all workers must be alive.
-          return clocks_->AllHavePassed(current) ? Need::kWork : Need::kNothing;
+          return clocks_.AllHavePassed(current) ? Need::kWork : Need::kNothing;
         }));
   }
   return Status::Ok();
@@ -165,8 +151,8 @@ bool LocalSum::HasSummed(uint64_t rounds) const {
 }
 
 Status LocalSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) {
-  for (int i = 0; rounds > 0 && i < clocks_->workers(); ++i) {
-    const int owner = (clocks_->me() + i) % clocks_->workers();
+  for (int i = 0; rounds > 0 && i < clocks_.workers(); ++i) {
+    const int owner = (clocks_.me() + i) % clocks_.workers();
     MV_RETURN_IF_NOT_OK(WaitForBlock(owner, rounds - 1, OwnBlock{}, call, limit));
   }
   return Status::Ok();
@@ -183,7 +169,7 @@ bool LocalSum::HasBegun(uint64_t rounds) const {
 
 Status LocalSum::AwaitComplete(uint64_t /*sync_point*/, const char* call, const WaitLimit& limit,
                                uint64_t* rounds) {
-  *rounds = clocks_->CompleteRounds();
+  *rounds = clocks_.CompleteRounds();
   return AwaitSummed(*rounds, call, limit);
 }
 
@@ -198,18 +184,14 @@ void LocalSum::ForElementsOf(const Block& block, const Copy& copy) const {
   copy(begin, end - begin, begin * shape_.element_bytes());
 }
 
-TensorExchange LocalSum::ExchangeOf(const Request& request) const {
-  return TensorExchange(shard_->updater(), *shard_->hyper(), request);
-}
-
 bool LocalSum::StageWhole(const Request& request, char* to) {
   const bool is_exchange = request.kind == RequestKind::kExchange;
   const bool keeps_own_block = is_exchange || request.kind == RequestKind::kAddGet;
   const auto* const delta = static_cast<const char*>(request.delta);
-  for (int i = 0; i < clocks_->workers() && to != nullptr; ++i) {
+  for (int i = 0; i < clocks_.workers() && to != nullptr; ++i) {
     // This worker's own block is staged last, because the worker begins to sum with that block.
-    const int owner = (clocks_->me() + 1 + i) % clocks_->workers();
-    const bool is_kept = keeps_own_block && owner == clocks_->me();
+    const int owner = (clocks_.me() + 1 + i) % clocks_.workers();
+    const bool is_kept = keeps_own_block && owner == clocks_.me();
     if (is_kept && !is_exchange) continue;
     ForElementsOf(blocks_[static_cast<size_t>(owner)], [&](int64_t first, int64_t count,
                                                            int64_t offset) {
@@ -235,9 +217,9 @@ Status LocalSum::ReadAfterAdd(const Request& request, uint64_t rounds, const Wai
   auto* const out = static_cast<char*>(request.out);
   const bool is_exchange = request.kind == RequestKind::kExchange;
   const OwnBlock own{static_cast<const char*>(request.delta), out};
-  for (int i = 0; i < clocks_->workers(); ++i) {
-    const int owner = (clocks_->me() + i) % clocks_->workers();
-    const bool is_own = owner == clocks_->me();
+  for (int i = 0; i < clocks_.workers(); ++i) {
+    const int owner = (clocks_.me() + i) % clocks_.workers();
+    const bool is_own = owner == clocks_.me();
     MV_RETURN_IF_NOT_OK(
         WaitForBlock(owner, rounds - 1, is_own ? own : OwnBlock{}, NameOf(request.kind), limit));
     // The new values of this worker's own block are in `out` already, unless another worker added

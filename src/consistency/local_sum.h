@@ -16,25 +16,18 @@
 #include <cstdint>
 #include <vector>
 
-#include "consistency/staged_sum.h"
-#include "consistency/staging.h"
-#include "consistency/worker_clocks.h"
-#include "shard/shard.h"
-#include "shard/tensor_exchange.h"
+#include "consistency/rounds.h"
 #include "sum/round_sum.h"
 
 namespace multiverso {
 
-class LocalSum final : public StagedSum {
+class LocalSum final : public Rounds {
  public:
-  static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);
+  LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks);
 
-  // `base` begins with the memory that `clocks` uses.
-  LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks* clocks);
+  bool HasBegun(uint64_t rounds) const override;
 
-  // Returns the memory for deltas, which is a part of the memory at `base`.
-  const Staging& staging() const { return staging_; }
-
+ private:
   Status Touch(const Request& request, const WaitLimit& limit) override {
     return shard_->Touch(request, limit);
   }
@@ -44,13 +37,10 @@ class LocalSum final : public StagedSum {
   Status Read(const Request& request, uint64_t rounds, const char* call,
               const WaitLimit& limit) override;
   Status ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) override;
-  const void* values() const override { return shard_->values(); }
-  bool SumsInPlace() const override { return true; }
+  bool IsInPlace() const override { return true; }
   Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                        uint64_t* rounds) override;
-  bool HasBegun(uint64_t rounds) const override;
 
- private:
   // Lies in shared memory. The numbers of a block's stripes that workers have claimed and that they
   // have applied, over all rounds. With n stripes, round r spans the numbers r * n to (r + 1) * n.
   struct alignas(64) BlockWords {
@@ -82,15 +72,10 @@ class LocalSum final : public StagedSum {
   Status WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
                       const WaitLimit& limit);
   void CollectSources(uint64_t round, const OwnBlock& own);
-  TensorExchange ExchangeOf(const Request& request) const;
   // Sums a stripe and applies the sum to the parameters, as one update. `out`, if not null, spans
   // the whole table and receives the new parameters of the stripe.
   void SumStripe(int64_t stripe, char* out);
 
-  StagedShape shape_;
-  Shard* shard_;
-  WorkerClocks* clocks_;
-  Staging staging_;
   RoundSum sum_;
   std::vector<Block> blocks_;         // one per worker, in worker order
   std::vector<DeltaSource> sources_;  // of the round that this worker sums

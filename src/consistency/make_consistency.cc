@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "consistency/local_sum.h"
-#include "consistency/rounds.h"
 #include "consistency/spanning_sum.h"
 #include "consistency/staleness_bound.h"
 #include "consistency/worker_clocks.h"
@@ -13,14 +12,10 @@ namespace multiverso {
 
 Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape,
                                  const Membership& members) {
-  const int workers = members.most_workers();
   if (options.mode == Mode::kAsync) return int64_t{0};
-  if (options.mode == Mode::kStale) return WorkerClocks::BytesFor(workers);
+  if (options.mode == Mode::kStale) return WorkerClocks::BytesFor(members.most_workers());
   int64_t bytes = 0;
-  const bool fits = members.spans_nodes() ? SpanningMemory::BytesFor(
-                                                shape, workers, members.num_workers_here(), &bytes)
-                                          : LocalSum::BytesFor(shape, workers, &bytes);
-  if (fits) return bytes;
+  if (RoundMemory::BytesFor(shape, members, &bytes)) return bytes;
   return Status(Code::kMemory,
                 StrCat("sync mode cannot address deltas of ", shape.layout.bytes(),
                        " bytes from each of ", members.num_workers_here(), " workers"));
@@ -34,22 +29,15 @@ std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const S
   const bool has_part =
       members.is_worker() || (options.mode == Mode::kSync && members.spans_nodes());
   if (options.mode == Mode::kAsync || !has_part) return std::make_unique<AsyncMode>(shard);
-  auto clocks = std::make_unique<WorkerClocks>(memory, context, table_name);
+  WorkerClocks clocks(memory, context, table_name);
   if (options.mode == Mode::kStale) {
     return std::make_unique<StalenessBound>(static_cast<uint64_t>(options.staleness), shard,
-                                            std::move(*clocks));
+                                            std::move(clocks));
   }
   if (!members.spans_nodes()) {
-    auto sum = std::make_unique<LocalSum>(shape, memory, shard, clocks.get());
-    const Staging staging = sum->staging();
-    const int index = clocks->me();
-    return std::make_unique<Rounds>(std::move(clocks), staging, index, std::move(sum));
+    return std::make_unique<LocalSum>(shape, memory, shard, std::move(clocks));
   }
-  const SpanningMemory spanning(shape, memory, *clocks);
-  const int index = clocks->me() < 0 ? -1 : spanning.local_index_of(clocks->me());
-  auto sum =
-      std::make_unique<SpanningSum>(shape, first_row, spanning, shard, clocks.get(), members);
-  return std::make_unique<Rounds>(std::move(clocks), spanning.staging(), index, std::move(sum));
+  return std::make_unique<SpanningSum>(shape, first_row, memory, shard, std::move(clocks), members);
 }
 
 }  // namespace multiverso

@@ -3,37 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/copy_bytes.h"
-
 namespace multiverso {
-
-std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, const SumPlan& plan,
-                                             const StagedShape& shape, int64_t first_row,
-                                             char* base, Shard* shard, RankContext* context,
-                                             const std::string& table_name) {
-  const Membership& members = context->members();
-  if (options.mode == Mode::kAsync || !members.spans_nodes() || !members.is_leader()) {
-    return nullptr;
-  }
-  WorkerClocks clocks(base, context, table_name);
-  const SpanningMemory memory(shape, base, clocks);
-  std::unique_ptr<NodeRounds> rounds(
-      new NodeRounds(plan, shape, first_row, memory, std::move(clocks), shard, context));
-  rounds->sums_rounds_ = options.sums_in_rounds();
-  return rounds;
-}
-
-NodeRounds::NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t first_row,
-                       const SpanningMemory& memory, WorkerClocks clocks, Shard* shard,
-                       RankContext* context)
-    : plan_(plan),
-      shape_(shape),
-      first_element_(first_row * shape.columns),
-      memory_(memory),
-      clocks_(std::move(clocks)),
-      shard_(shard),
-      context_(context),
-      scratch_(static_cast<size_t>(RoundSum::kElementsAtATime * shape.element_bytes())) {}
 
 void NodeRounds::Begin(int64_t table, PieceLink* link) {
   if (!sums_rounds_) return;
@@ -43,11 +13,21 @@ void NodeRounds::Begin(int64_t table, PieceLink* link) {
     part.first *= grid.per_row();
     part.end *= grid.per_row();
   }
-  table_ = table;
-  NodeSum::Values* const values = this;
-  sum_ = std::make_unique<NodeSum>(table, plan_, context_->members().node(), grid,
-                                   Reduction::Sum(shape_.dtype),
-                                   NodeSum::Formats{shape_.sums, shape_.results}, values, link);
+  SumSink sink;
+  sink.element_bytes = shape_.element_bytes();
+  sink.at = [copy = memory_.copy(), bytes = sink.element_bytes](int64_t element) {
+    return copy + element * bytes;
+  };
+  sink.shard = shard_;
+  sink.first_element = first_element_;
+  sink.begun = &memory_.words()->begun;
+  sink.recorder = context_->memory()->recorder();
+  sink.table = table;
+  sink.scratch.resize(static_cast<size_t>(RoundSum::kElementsAtATime * sink.element_bytes));
+  NodeSum::Terms* const terms = this;
+  sum_ = std::make_unique<NodeSum>(
+      table, plan_, context_->members().node(), grid, Reduction::Sum(shape_.dtype),
+      NodeSum::Formats{shape_.sums, shape_.results}, terms, std::move(sink), link);
   Publish();
 }
 
@@ -101,15 +81,15 @@ bool NodeRounds::IsReleased() const {
          (sum_ == nullptr || clocks_.AllAt(WorkerClocks::kDeparted));
 }
 
-// ---- The values that are summed -----------------------------------------------------------------
+// ---- The deltas that are summed -----------------------------------------------------------------
 
-bool NodeRounds::Open(uint64_t round, std::vector<DeltaSource>* sources) {
-  if (!clocks_.AllHereHavePassed(round)) return false;
+int64_t NodeRounds::Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) {
+  if (!clocks_.AllHereHavePassed(round)) return first;
   for (const int worker : clocks_.here()) {
     if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
     sources->push_back(memory_.staging().SourceOf(memory_.local_index_of(worker), worker, round));
   }
-  return true;
+  return DeltaSource::kNone;
 }
 
 bool NodeRounds::HaveFinished(const WorkerRange& workers, uint64_t round) const {
@@ -137,35 +117,6 @@ uint64_t NodeRounds::CopiedFrom(uint64_t round) {
   }
   const uint64_t copied_from = words->copied_from.load();
   return copied_from == 0 ? NodeSum::kNever : copied_from - 1;
-}
-
-void NodeRounds::BeginChange(uint64_t round) {
-  SpanningWords* const words = memory_.words();
-  if (words->begun.load(std::memory_order_relaxed) > round) return;
-  words->begun.store(round + 1, std::memory_order_relaxed);
-  // A reader that sees a change of this round must also see `begun`, so that it reads again.
-  std::atomic_thread_fence(std::memory_order_release);
-}
-
-void NodeRounds::Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) {
-  shard_->Apply(element - first_element_, sum, terms, out, count, scratch_.data());
-}
-
-void NodeRounds::Read(int64_t element, int64_t count, char* out) const {
-  shard_->Copy(element - first_element_, count, out);
-}
-
-void NodeRounds::Store(int64_t element, int64_t count, const char* values) {
-  CopyBytes(memory_.copy() + element * shape_.element_bytes(), values,
-            static_cast<size_t>(count * shape_.element_bytes()));
-}
-
-float* NodeRounds::Copied(int64_t element) {
-  return reinterpret_cast<float*>(memory_.copy()) + element;
-}
-
-void NodeRounds::CountMessages(const MessageCounts& counts) {
-  context_->memory()->recorder()->CountMessages(table_, counts);
 }
 
 }  // namespace multiverso

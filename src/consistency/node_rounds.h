@@ -8,22 +8,32 @@
 #include <vector>
 
 #include "consistency/consistency.h"
-#include "consistency/spanning_memory.h"
+#include "consistency/round_memory.h"
 #include "consistency/worker_clocks.h"
 #include "sum/node_sum.h"
 
 namespace multiverso {
 
 // One thread of the leader at a time uses this class.
-class NodeRounds final : private NodeSum::Values {
+class NodeRounds final : private NodeSum::Terms {
  public:
+  // Returns whether the mode has rounds, the session spans nodes, and this rank leads a node.
+  static bool AreIn(const ModeOptions& options, const Membership& members) {
+    return options.mode != Mode::kAsync && members.spans_nodes() && members.is_leader();
+  }
   // Uses the memory of the table's consistency object, whose shape is that of the whole table.
-  // `first_row` is the first row of `shard`. Returns null unless the mode has rounds, the session
-  // spans nodes, and this rank leads a node.
-  static std::unique_ptr<NodeRounds> Make(const ModeOptions& options, const SumPlan& plan,
-                                          const StagedShape& shape, int64_t first_row, char* base,
-                                          Shard* shard, RankContext* context,
-                                          const std::string& table_name);
+  // `first_row` is the first row of `shard`.
+  NodeRounds(const ModeOptions& options, const SumPlan& plan, const StagedShape& shape,
+             int64_t first_row, char* base, Shard* shard, RankContext* context,
+             const std::string& table_name)
+      : sums_rounds_(options.sums_in_rounds()),
+        plan_(plan),
+        shape_(shape),
+        first_element_(first_row * shape.columns),
+        clocks_(base, context, table_name),
+        memory_(shape, base, clocks_),
+        shard_(shard),
+        context_(context) {}
 
   // Begins to sum rounds in sync mode. Call this before the other functions. The link, which
   // carries pieces to other nodes, must outlive the object.
@@ -48,33 +58,22 @@ class NodeRounds final : private NodeSum::Values {
   bool IsReleased() const;
 
  private:
-  NodeRounds(const SumPlan& plan, const StagedShape& shape, int64_t first_row,
-             const SpanningMemory& memory, WorkerClocks clocks, Shard* shard, RankContext* context);
-
-  bool Open(uint64_t round, std::vector<DeltaSource>* sources) override;
+  int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) override;
   bool HaveFinished(const WorkerRange& workers, uint64_t round) const override;
   uint64_t CopiedFrom(uint64_t round) override;
-  void BeginChange(uint64_t round) override;
-  void Apply(int64_t element, int64_t count, const char* sum, int64_t terms, char* out) override;
-  void Read(int64_t element, int64_t count, char* out) const override;
-  void Store(int64_t element, int64_t count, const char* values) override;
-  float* Copied(int64_t element) override;
-  void CountMessages(const MessageCounts& counts) override;
   // Shows the workers of this node how far the sums have come.
   void Publish();
 
+  bool sums_rounds_;
   SumPlan plan_;
   StagedShape shape_;
   int64_t first_element_;
-  SpanningMemory memory_;
   WorkerClocks clocks_;
+  RoundMemory memory_;
   Shard* shard_;
   RankContext* context_;
   std::unique_ptr<NodeSum> sum_;  // null with bounded staleness
-  int64_t table_ = 0;
-  bool sums_rounds_ = false;
-  uint64_t asked_ = 0;  // rounds for which CopiedFrom has been called
-  std::vector<char> scratch_;
+  uint64_t asked_ = 0;            // rounds for which CopiedFrom has been called
 };
 
 }  // namespace multiverso

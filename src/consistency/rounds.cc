@@ -1,10 +1,19 @@
 #include "consistency/rounds.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/wait_lines.h"
 
 namespace multiverso {
+
+Rounds::Rounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
+    : shape_(shape),
+      shard_(shard),
+      memory_(shape, base, clocks),
+      clocks_(std::move(clocks)),
+      staging_(memory_.staging()),
+      index_(memory_.local_index_of(clocks_.me())) {}
 
 Status Rounds::Run(const Request& request, const WaitLimit& limit) {
   if (!IsAdd(request.kind)) return Get(request, limit);
@@ -16,8 +25,8 @@ Status Rounds::Run(const Request& request, const WaitLimit& limit) {
 Status Rounds::DeltaBuffer(void** buffer, const WaitLimit& limit) {
   constexpr int kBuffer = Staging::kDeltaBuffer;
   *buffer = nullptr;
-  if (!sum_->SumsInPlace()) return Status::Ok();
-  MV_RETURN_IF_NOT_OK(sum_->AwaitSummed(used_in_[kBuffer], "delta_buffer", limit));
+  if (!IsInPlace()) return Status::Ok();
+  MV_RETURN_IF_NOT_OK(AwaitSummed(used_in_[kBuffer], "delta_buffer", limit));
   *buffer = staging_.values(index_, kBuffer);
   return Status::Ok();
 }
@@ -26,20 +35,20 @@ Status Rounds::WaitForBuffer(const void* delta, const char* call, const WaitLimi
                              int* buffer) {
   if (delta == staging_.values(index_, Staging::kDeltaBuffer)) {
     *buffer = Staging::kDeltaBuffer;
-    return sum_->AwaitSummed(used_in_[Staging::kDeltaBuffer], call, limit);
+    return AwaitSummed(used_in_[Staging::kDeltaBuffer], call, limit);
   }
   uint64_t* const end = used_in_ + Staging::kCopies;
   for (;;) {
     const auto* const free =
-        std::find_if(used_in_, end, [&](uint64_t rounds) { return sum_->HasSummed(rounds); });
+        std::find_if(used_in_, end, [&](uint64_t rounds) { return HasSummed(rounds); });
     *buffer = static_cast<int>(free - used_in_);
     if (free != end) return Status::Ok();
-    MV_RETURN_IF_NOT_OK(sum_->AwaitSummed(*std::min_element(used_in_, end), call, limit));
+    MV_RETURN_IF_NOT_OK(AwaitSummed(*std::min_element(used_in_, end), call, limit));
   }
 }
 
 void Rounds::Stage(const Request& request, int buffer) {
-  const uint64_t round = clocks_->my_adds();
+  const uint64_t round = clocks_.my_adds();
   StagedAdd* const add = staging_.add_of(index_, round);
   const bool is_rows = HasIds(request.kind);
   bool keeps_own_block = false;
@@ -48,7 +57,7 @@ void Rounds::Stage(const Request& request, int buffer) {
         staging_.StageRows(index_, buffer, request.row_ids, request.num_ids, request.delta);
   } else {
     char* const to = buffer == Staging::kDeltaBuffer ? nullptr : staging_.values(index_, buffer);
-    keeps_own_block = sum_->StageWhole(request, to);
+    keeps_own_block = StageWhole(request, to);
   }
   add->is_rows = is_rows ? 1 : 0;
   add->buffer = buffer;
@@ -58,53 +67,53 @@ void Rounds::Stage(const Request& request, int buffer) {
 
 Status Rounds::Add(const Request& request, const WaitLimit& limit) {
   constexpr char kCall[] = "add";
-  MV_RETURN_IF_NOT_OK(sum_->Touch(request, limit));
-  MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(kCall, limit));
+  MV_RETURN_IF_NOT_OK(Touch(request, limit));
+  MV_RETURN_IF_NOT_OK(clocks_.AwaitTicks(kCall, limit));
   int buffer = 0;
   const void* const whole = HasIds(request.kind) ? nullptr : request.delta;
   MV_RETURN_IF_NOT_OK(WaitForBuffer(whole, kCall, limit, &buffer));
   // Staging rows takes memory. Without it, the add fails before other workers see its tick.
   Stage(request, buffer);
-  MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kAdd));
-  clocks_->CountAdd();
-  sum_->NoteAdd();
+  MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
+  clocks_.CountAdd();
+  NoteAdd();
   return Status::Ok();
 }
 
 Status Rounds::AddGet(const Request& request, const WaitLimit& limit) {
   const char* const call = NameOf(request.kind);
-  MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
-  MV_RETURN_IF_NOT_OK(clocks_->AwaitTicks(call, limit));
+  MV_RETURN_IF_NOT_OK(Touch(Request::Touch(), limit));
+  MV_RETURN_IF_NOT_OK(clocks_.AwaitTicks(call, limit));
   int buffer = 0;
   MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, call, limit, &buffer));
   // The delta is staged first and both ticks are then made together, so that other workers need to
   // fetch this worker's clock only once.
   Stage(request, buffer);
-  MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kAdd));
-  clocks_->CountAdd();
-  sum_->NoteAdd();
-  MV_RETURN_IF_NOT_OK(clocks_->Advance(TickKind::kGet));
-  return sum_->ReadAfterAdd(request, clocks_->my_adds(), limit);
+  MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
+  clocks_.CountAdd();
+  NoteAdd();
+  MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kGet));
+  return ReadAfterAdd(request, clocks_.my_adds(), limit);
 }
 
 // ---- Getting ------------------------------------------------------------------------------------
 
 Status Rounds::Get(const Request& request, const WaitLimit& limit) {
   constexpr char kCall[] = "get";
-  if (request.is_peek || clocks_->i_have_finished()) return GetComplete(request, limit);
-  MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
-  return sum_->Read(request, clocks_->my_adds(), kCall, limit);
+  if (request.is_peek || clocks_.i_have_finished()) return GetComplete(request, limit);
+  MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, kCall, limit));
+  return Read(request, clocks_.my_adds(), kCall, limit);
 }
 
 Status Rounds::GetComplete(const Request& request, const WaitLimit& limit) {
   for (;;) {
     uint64_t rounds = 0;
-    MV_RETURN_IF_NOT_OK(sum_->AwaitComplete(sync_point_, "get", limit, &rounds));
-    const Status read = sum_->Read(request, rounds, "get", limit);
+    MV_RETURN_IF_NOT_OK(AwaitComplete(sync_point_, "get", limit, &rounds));
+    const Status read = Read(request, rounds, "get", limit);
     // A server of another node reports that it has begun a later round as a state error.
     if (!read.ok() && read.code() != Code::kState) return read;
     // If no further round began meanwhile, the values are one consistent state.
-    if (read.ok() && !sum_->HasBegun(rounds)) return Status::Ok();
+    if (read.ok() && !HasBegun(rounds)) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       return Status(
@@ -119,41 +128,36 @@ Status Rounds::GetComplete(const Request& request, const WaitLimit& limit) {
 Status Rounds::View(const void** values, const WaitLimit& limit) {
   constexpr char kCall[] = "view";
   // After this worker has finished, the others change the parameters at any time.
-  *values = clocks_->i_have_finished() ? nullptr : sum_->values();
+  *values = clocks_.i_have_finished() || !IsInPlace() ? nullptr : shard_->values();
   if (*values == nullptr) return Status::Ok();
   // The view shows the parameters themselves, so all rows must be there.
-  MV_RETURN_IF_NOT_OK(sum_->Touch(Request::Touch(), limit));
-  MV_RETURN_IF_NOT_OK(clocks_->Tick(TickKind::kGet, kCall, limit));
-  return sum_->AwaitSummed(clocks_->my_adds(), kCall, limit);
+  MV_RETURN_IF_NOT_OK(Touch(Request::Touch(), limit));
+  MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, kCall, limit));
+  return AwaitSummed(clocks_.my_adds(), kCall, limit);
 }
 
 // ---- Between rounds -----------------------------------------------------------------------------
 
 void Rounds::Finish() {
-  if (is_worker()) clocks_->Finish();
+  if (is_worker()) clocks_.Finish();
 }
 
 void Rounds::ReachSyncPoint(const SyncPoint& point) {
   sync_point_ = point.number;
-  if (is_worker()) clocks_->ReachSyncPoint(point);
+  if (is_worker()) clocks_.ReachSyncPoint(point);
 }
 
 CallDigest Rounds::CallsBefore(const SyncPoint& point) const {
-  return is_worker() ? clocks_->CallsBefore(point) : CallDigest();
+  return is_worker() ? clocks_.CallsBefore(point) : CallDigest();
 }
 
 void Rounds::Depart() {
-  if (is_worker()) clocks_->Depart();
+  if (is_worker()) clocks_.Depart();
 }
 
 Status Rounds::Settle(const WaitLimit& limit) {
   uint64_t rounds = 0;
-  return sum_->AwaitComplete(sync_point_, "save", limit, &rounds);
-}
-
-void Rounds::StartFrom(uint64_t rounds) {
-  clocks_->StartFrom(rounds);
-  sum_->Restart();
+  return AwaitComplete(sync_point_, "save", limit, &rounds);
 }
 
 }  // namespace multiverso

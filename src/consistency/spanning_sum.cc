@@ -1,29 +1,25 @@
 #include "consistency/spanning_sum.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/backoff.h"
 #include "base/copy_bytes.h"
 #include "consistency/round_service.h"
 #include "memory/futex.h"
-#include "shard/tensor_exchange.h"
 
 namespace multiverso {
 
-SpanningSum::SpanningSum(const StagedShape& shape, int64_t first_row, SpanningMemory memory,
-                         const Shard* shard, WorkerClocks* clocks, const Membership& members)
-    : shape_(shape),
-      first_row_(first_row),
-      memory_(std::move(memory)),
-      shard_(shard),
-      clocks_(clocks) {
-  for (int worker = 0; worker < clocks_->workers(); ++worker) {
-    const int rank = clocks_->rank_of(worker);
+SpanningSum::SpanningSum(const StagedShape& shape, int64_t first_row, char* base, Shard* shard,
+                         WorkerClocks clocks, const Membership& members)
+    : Rounds(shape, base, shard, std::move(clocks)), first_row_(first_row) {
+  for (int worker = 0; worker < clocks_.workers(); ++worker) {
+    const int rank = clocks_.rank_of(worker);
     leads_.push_back(members.leader_of(members.node_of(rank)) == rank);
   }
   for (int node = 0; node < members.num_nodes(); ++node) {
     const int leader = members.leader_of(node);
-    if (!members.is_worker(leader)) clocks_->AlsoNeeds(leader);
+    if (!members.is_worker(leader)) clocks_.AlsoNeeds(leader);
   }
 }
 
@@ -39,7 +35,8 @@ bool SpanningSum::HasBegun(uint64_t rounds) const {
   return words()->begun.load(std::memory_order_relaxed) > rounds;
 }
 
-void SpanningSum::Restart() {
+void SpanningSum::StartFrom(uint64_t rounds) {
+  Rounds::StartFrom(rounds);
   // The copy has the values before the load.
   words()->copied_from.store(0);
 }
@@ -69,8 +66,8 @@ template <class Done>
 Status SpanningSum::AwaitRounds(uint64_t rounds, const char* call, const WaitLimit& limit,
                                 Done done) {
   if (WorkUntil(done, limit)) return Status::Ok();
-  return clocks_->Await(call, limit, done, [&](int worker) {
-    if (rounds > 0 && !clocks_->HasPassed(worker, rounds - 1)) return Need::kCall;
+  return clocks_.Await(call, limit, done, [&](int worker) {
+    if (rounds > 0 && !clocks_.HasPassed(worker, rounds - 1)) return Need::kCall;
     // A worker that has passed the round is needed only if it is a leader, since leaders sum.
     return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
   });
@@ -89,8 +86,7 @@ bool SpanningSum::StageWhole(const Request& request, char* to) {
     words()->is_copy_wanted.store(1, std::memory_order_relaxed);
   }
   if (request.kind == RequestKind::kExchange) {
-    TensorExchange(shard_->updater(), *shard_->hyper(), request)
-        .TakeDelta(0, request.tensors->count(), to);
+    ExchangeOf(request).TakeDelta(0, request.tensors->count(), to);
     return false;
   }
   CopyBytes(to, request.delta, static_cast<size_t>(shape_.layout.bytes()));
@@ -99,17 +95,17 @@ bool SpanningSum::StageWhole(const Request& request, char* to) {
 
 void SpanningSum::NoteAdd() {
   // The last worker of a node wakes the leader, which sums the round.
-  if (clocks_->AllHereHavePassed(clocks_->my_adds() - 1)) clocks_->WakeLeader();
+  if (clocks_.AllHereHavePassed(clocks_.my_adds() - 1)) clocks_.WakeLeader();
 }
 
 // ---- Getting ------------------------------------------------------------------------------------
 
 Status SpanningSum::AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                                   uint64_t* rounds) {
-  MV_RETURN_IF_NOT_OK(clocks_->CheckRunning());
+  MV_RETURN_IF_NOT_OK(clocks_.CheckRunning());
   // Other workers' clocks then include all adds that they made before this rank's sync point.
-  MV_RETURN_IF_NOT_OK(AwaitRounds(0, call, limit, [&] { return clocks_->AllAt(sync_point); }));
-  const uint64_t complete = clocks_->CompleteRounds();
+  MV_RETURN_IF_NOT_OK(AwaitRounds(0, call, limit, [&] { return clocks_.AllAt(sync_point); }));
+  const uint64_t complete = clocks_.CompleteRounds();
   MV_RETURN_IF_NOT_OK(AwaitRounds(complete, call, limit, [&] {
     if (words()->applied.load(std::memory_order_acquire) < complete) return false;
     // Results that are still on their way would otherwise change the copy after a load.
@@ -118,7 +114,7 @@ Status SpanningSum::AwaitComplete(uint64_t sync_point, const char* call, const W
            words()->copied.load(std::memory_order_acquire) >= complete;
   }));
   // The clocks of other nodes may be older than a round that has been applied here.
-  *rounds = std::max(clocks_->CompleteRounds(), rounds_applied());
+  *rounds = std::max(clocks_.CompleteRounds(), rounds_applied());
   // A node without a part of the table knows only from here how many rounds the others have
   // applied.
   rounds_read_ = std::max(rounds_read_, *rounds);
@@ -178,8 +174,7 @@ Status SpanningSum::Read(const Request& request, uint64_t rounds, const char* ca
 Status SpanningSum::ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(Read(request, rounds, NameOf(request.kind), limit));
   if (request.kind == RequestKind::kExchange) {
-    TensorExchange(shard_->updater(), *shard_->hyper(), request)
-        .Settle(0, request.tensors->count());
+    ExchangeOf(request).Settle(0, request.tensors->count());
   }
   return Status::Ok();
 }

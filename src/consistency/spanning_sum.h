@@ -11,19 +11,26 @@
 #include <cstdint>
 #include <vector>
 
-#include "consistency/spanning_memory.h"
-#include "consistency/staged_sum.h"
-#include "consistency/worker_clocks.h"
-#include "shard/shard.h"
+#include "consistency/rounds.h"
 
 namespace multiverso {
 
-class SpanningSum final : public StagedSum {
+class SpanningSum final : public Rounds {
  public:
   // `shape` is that of the whole table; `first_row` is the first row of `shard`.
-  SpanningSum(const StagedShape& shape, int64_t first_row, SpanningMemory memory,
-              const Shard* shard, WorkerClocks* clocks, const Membership& members);
+  SpanningSum(const StagedShape& shape, int64_t first_row, char* base, Shard* shard,
+              WorkerClocks clocks, const Membership& members);
 
+  bool HasBegun(uint64_t rounds) const override;
+  void PassTo(RequestRunner* runner, RoundService* service) override {
+    runner_ = runner;
+    service_ = service;
+  }
+  bool HasApplied(uint64_t rounds) const override { return words()->applied.load() >= rounds; }
+  uint64_t rounds_applied() const override;
+  void StartFrom(uint64_t rounds) override;
+
+ private:
   bool StageWhole(const Request& request, char* to) override;
   void NoteAdd() override;
   Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
@@ -33,16 +40,7 @@ class SpanningSum final : public StagedSum {
   Status ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) override;
   Status AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                        uint64_t* rounds) override;
-  bool HasBegun(uint64_t rounds) const override;
-  void PassTo(RequestRunner* runner, RoundService* service) override {
-    runner_ = runner;
-    service_ = service;
-  }
-  bool HasApplied(uint64_t rounds) const override { return words()->applied.load() >= rounds; }
-  uint64_t rounds_applied() const override;
-  void Restart() override;
 
- private:
   SpanningWords* words() const { return memory_.words(); }
   // On the leader, does the work of the service thread until done(), or until there has been none
   // for Backoff::kEager. Returns done().
@@ -55,11 +53,7 @@ class SpanningSum final : public StagedSum {
   // the copy.
   void CopyRows(const Request& request, bool all_from_copy) const;
 
-  StagedShape shape_;
   int64_t first_row_;
-  SpanningMemory memory_;
-  const Shard* shard_;
-  WorkerClocks* clocks_;
   RequestRunner* runner_ = nullptr;
   RoundService* service_ = nullptr;  // null unless this rank leads its node
   std::vector<bool> leads_;          // whether a worker leads its node, by worker

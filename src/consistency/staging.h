@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "numbers/wire_format.h"
 #include "shard/stripe_layout.h"
-#include "shard/wire_format.h"
 #include "sum/delta_source.h"
 
 namespace multiverso {

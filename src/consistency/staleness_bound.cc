@@ -3,6 +3,7 @@
 namespace multiverso {
 
 Status StalenessBound::Run(const Request& request, const WaitLimit& limit) {
+  if (request.is_peek) return runner_->Run(request, limit);
   MV_RETURN_IF_NOT_OK(AwaitBound(request.kind, limit));
   MV_RETURN_IF_NOT_OK(runner_->Run(request, limit));
   if (!IsAdd(request.kind)) return Status::Ok();

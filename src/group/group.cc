@@ -61,8 +61,14 @@ void Group::StartCall(int size, uint64_t sequence) {
   sequence_ = sequence;
 }
 
-bool Group::HasBegun(int rank) const {
-  return memory_->slot(rank).groups[index_].sequence.load(std::memory_order_acquire) >= sequence_;
+bool Group::HasBegun(int rank, uint64_t later) const {
+  const std::atomic<uint64_t>& latest = memory_->slot(rank).groups[index_].sequence;
+  return latest.load(std::memory_order_acquire) >= sequence_ + later;
+}
+
+bool Group::OthersHaveBegunNext() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [&](int rank) { return rank == members_->rank() || HasBegun(rank, 1); });
 }
 
 bool Group::IsCompleted() const { return HasReached(group_state_->completed, sequence_); }
@@ -109,7 +115,7 @@ void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   ++sequence_;
   inquiry_.reset();
   RankSlot::GroupProgress& mine = memory_->own_slot().groups[index_];
-  mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
+  mine.SlotFor(sequence_).Write(kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
   (void)MV_FAILPOINT("group.begun");
   const uint64_t total = group_state_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
@@ -153,8 +159,7 @@ Status Group::AwaitResult(const WaitLimit& limit, Attachment* attachment) {
     }
     const ExchangeSlot& mine = payload(members_->rank());
     const std::string data = mine.Bytes();
-    const CollectiveKind kind = mine.is_failure() ? FailureOf(mine.kind()) : mine.kind();
-    Begin(kind, data.data(), static_cast<int64_t>(data.size()));
+    Begin(mine.marked_kind(), data.data(), static_cast<int64_t>(data.size()));
   }
 }
 

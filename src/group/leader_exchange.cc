@@ -97,7 +97,7 @@ bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence, Attachme
     return false;
   }
   std::atomic<uint64_t>& latest = received(theirs.node);
-  // The slots may already hold the payloads of a newer collective than one that this rank gave up.
+  // Nobody here waits for an earlier collective any more.
   if (theirs.sequence < sequence || theirs.sequence <= latest.load()) return true;
   // What belongs to the next collective can be taken only when this rank has begun it.
   if (theirs.sequence > sequence) {
@@ -107,7 +107,7 @@ bool LeaderExchange::Store(const std::string& bytes, uint64_t sequence, Attachme
   if (attachment != nullptr && !attachment->Take(theirs)) return false;
   for (const RankContribution& rank : theirs.ranks) {
     RankSlot::GroupProgress& progress = memory_->slot(rank.rank).groups[group_];
-    progress.SlotFor(sequence).Write(sequence, rank.kind, rank.data.data(), rank.data.size());
+    progress.SlotFor(sequence).Write(rank.kind, rank.data.data(), rank.data.size());
     progress.RaiseSequence(sequence);
   }
   latest.store(sequence, std::memory_order_release);

@@ -45,10 +45,8 @@ bool PackContribution(const NodeMemory& memory, const Membership& members, int g
     if (!IsMember(members, group, rank)) continue;
     const RankSlot::GroupProgress& progress = memory.slot(rank).groups[group];
     if (progress.sequence.load(std::memory_order_acquire) < sequence) return false;
-    CollectiveKind kind{};
-    std::string data;
-    if (!progress.SlotFor(sequence).ReadIfCurrent(sequence, &kind, &data)) return false;
-    AppendMember(rank, kind, data, bytes);
+    const ExchangeSlot& payload = progress.SlotFor(sequence);
+    AppendMember(rank, payload.marked_kind(), payload.Bytes(), bytes);
   }
   return true;
 }

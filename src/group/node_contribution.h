@@ -34,7 +34,7 @@ constexpr int64_t kMaxAttachedBytes = int64_t{16} << 10;
 int64_t MaxContributionBytes(const Membership& members);
 
 // Packs the contribution of this node. Returns false unless all members on this node have begun the
-// collective, and again once a member that gave it up has overwritten its payload with a later one.
+// collective.
 bool PackContribution(const NodeMemory& memory, const Membership& members, int group,
                       uint64_t sequence, std::string* bytes);
 

@@ -47,24 +47,23 @@ const char* NameOf(CollectiveKind kind) {
   return "an unknown call";
 }
 
-void ExchangeSlot::Write(uint64_t sequence, CollectiveKind kind, const void* data, size_t bytes) {
-  sequence_.store(sequence, std::memory_order_relaxed);
-  kind_.store(kind, std::memory_order_release);
-  bytes_.store(static_cast<uint32_t>(bytes), std::memory_order_release);
+void ExchangeSlot::Write(CollectiveKind kind, const void* data, size_t bytes) {
+  kind_.store(kind, std::memory_order_relaxed);
+  bytes_.store(static_cast<uint32_t>(bytes), std::memory_order_relaxed);
   const auto* const payload = static_cast<const char*>(data);
   for (size_t position = 0; position < bytes; position += sizeof(uint64_t)) {
     uint64_t word = 0;
     std::memcpy(&word, payload + position, std::min(sizeof(word), bytes - position));
-    words_[position / sizeof(word)].store(word, std::memory_order_release);
+    words_[position / sizeof(word)].store(word, std::memory_order_relaxed);
   }
 }
 
 void ExchangeSlot::CopyTo(void* buffer, size_t offset, size_t max_bytes) const {
-  const size_t payload_bytes = bytes_.load(std::memory_order_acquire);
+  const size_t payload_bytes = bytes_.load(std::memory_order_relaxed);
   const size_t end = std::min(payload_bytes, offset + max_bytes);
   for (size_t position = offset; position < end;) {
     const size_t in_word = position % sizeof(uint64_t);
-    const uint64_t word = words_[position / sizeof(word)].load(std::memory_order_acquire);
+    const uint64_t word = words_[position / sizeof(word)].load(std::memory_order_relaxed);
     const size_t bytes = std::min(sizeof(word) - in_word, end - position);
     std::memcpy(static_cast<char*>(buffer) + (position - offset),
                 reinterpret_cast<const char*>(&word) + in_word, bytes);
@@ -73,15 +72,9 @@ void ExchangeSlot::CopyTo(void* buffer, size_t offset, size_t max_bytes) const {
 }
 
 std::string ExchangeSlot::Bytes() const {
-  std::string data(bytes_.load(std::memory_order_acquire), '\0');
+  std::string data(bytes_.load(std::memory_order_relaxed), '\0');
   CopyTo(data.data(), 0, data.size());
   return data;
-}
-
-bool ExchangeSlot::ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const {
-  *kind = marked_kind();
-  *data = Bytes();
-  return sequence_.load(std::memory_order_relaxed) == sequence;
 }
 
 }  // namespace multiverso

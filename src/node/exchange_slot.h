@@ -1,13 +1,10 @@
 // ExchangeSlot: the payload of one rank in one collective and the kind of its call, in memory that
 // the ranks of a node share.
 //
-// Members of the group read a slot without a lock: while calls succeed, a rank overwrites the slot
-// of collective n only after all members have begun n + 1. So that no late reader takes a later
-// payload for that of n, Write stores the collective's number first, then the kind, size and
-// payload with release; readers read these with acquire, and the number last. A reader that has
-// read any part of a later collective then also reads a later number. If the number is the expected
-// one, all parts belong to that collective, provided that the reader knew before that they had been
-// written (RankSlot::GroupProgress::sequence).
+// Members of the group read a slot without a lock, when they know that it has been written
+// (RankSlot::GroupProgress::sequence). A rank overwrites the slot of collective n only after all
+// members have begun n + 1, and a rank that has given up a collective writes no more
+// (Group::Begin). Only a rank that the others have excluded may read what they are writing.
 #pragma once
 
 #include <atomic>
@@ -70,11 +67,12 @@ class ExchangeSlot {
   static constexpr int64_t kMaxBytes = 512;
 
   // The caller announces the collective afterwards, with release, so that readers see the payload.
-  void Write(uint64_t sequence, CollectiveKind kind, const void* data, size_t bytes);
+  void Write(CollectiveKind kind, const void* data, size_t bytes);
   // Sets only the kind, for a rank of another node whose payload is unknown.
-  void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_release); }
+  void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_relaxed); }
 
-  // Returns the kind of the call, without the mark of a failure.
+  // Return the kind of the call, with and without the mark of a failure.
+  CollectiveKind marked_kind() const { return kind_.load(std::memory_order_relaxed); }
   CollectiveKind kind() const { return WithoutFailure(marked_kind()); }
   bool is_failure() const { return IsFailure(marked_kind()); }
   std::string Bytes() const;
@@ -87,15 +85,9 @@ class ExchangeSlot {
     return value;
   }
 
-  // Reads the marked kind and the payload of that collective, which has been announced. Returns
-  // false, with invalid results, if the rank has begun to write a later payload.
-  bool ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const;
-
  private:
-  CollectiveKind marked_kind() const { return kind_.load(std::memory_order_acquire); }
   void CopyTo(void* buffer, size_t offset, size_t max_bytes) const;
 
-  std::atomic<uint64_t> sequence_;
   std::atomic<CollectiveKind> kind_;
   std::atomic<uint32_t> bytes_;
   std::atomic<uint64_t> words_[kMaxBytes / sizeof(uint64_t)];

@@ -1,5 +1,6 @@
 #include "node/node_memory.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -12,13 +13,21 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
+// Over nodes an area has a piece of a sum for each node, so that the number of messages per element
+// does not grow with the nodes. With more than 16 nodes the pieces become smaller instead.
+int64_t AreaBytes(int nodes) {
+  return NodeMemory::kScratchAreaBytes / 2 * std::clamp(nodes, 2, 16);
+}
+
 }  // namespace
 
 int64_t NodeMemory::ControlBytes(int num_ranks) {
   return RoundUp(NodeControl::BytesFor(num_ranks), kHugePage);
 }
 
-int64_t NodeMemory::ScratchBytes(int local_ranks) { return local_ranks * 2 * kScratchAreaBytes; }
+int64_t NodeMemory::ScratchBytes(int local_ranks, int nodes) {
+  return local_ranks * 2 * AreaBytes(nodes);
+}
 
 NodeMemory::NodeMemory(Segment segment, const Membership* members)
     : segment_(std::move(segment)),
@@ -60,8 +69,11 @@ void NodeMemory::StartElastic() const {
 }
 
 char* NodeMemory::scratch(int local_rank, int area) const {
-  return segment_.data() + ControlBytes(num_ranks()) + (local_rank * 2 + area) * kScratchAreaBytes;
+  return segment_.data() + ControlBytes(num_ranks()) +
+         (local_rank * 2 + area) * scratch_area_bytes();
 }
+
+int64_t NodeMemory::scratch_area_bytes() const { return AreaBytes(members_->num_nodes()); }
 
 void NodeMemory::RecordAbort(int by, const Status& why) const {
   uint32_t expected = NodeControl::kNone;

@@ -19,11 +19,13 @@ namespace multiverso {
 class NodeMemory {
  public:
   // Return the bytes of a control segment for that many ranks of the session, and of the scratch
-  // memory behind it for that many ranks of the node. Scratch memory takes no pages until used.
+  // memory behind it for that many ranks of one of several nodes. Scratch memory takes no pages
+  // until used.
   static int64_t ControlBytes(int num_ranks);
-  static int64_t ScratchBytes(int local_ranks);
-  // The size of each of a rank's two scratch areas, which all ranks of the node can read. An area
-  // fits into the second-level cache: with 4 MiB, sums of large arrays took 2.5 times as long.
+  static int64_t ScratchBytes(int local_ranks, int nodes);
+  // The size of each of a rank's two scratch areas on one node, which all ranks of the node can
+  // read. An area fits into the second-level cache: with 4 MiB, sums of large arrays took 2.5 times
+  // as long.
   static constexpr int64_t kScratchAreaBytes = int64_t{512} << 10;
 
   // Takes a segment of at least ControlBytes + ScratchBytes. `members` outlives the object.
@@ -37,6 +39,7 @@ class NodeMemory {
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
   RankSlot& own_slot() const { return slot(members_->rank()); }
   char* scratch(int local_rank, int area) const;  // area 0 or 1 of that rank
+  int64_t scratch_area_bytes() const;
   FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->rank(); }
   // Returns how long the ranks of this node poll before they sleep.
   const SpinPolicy& spin_policy() const {

@@ -10,10 +10,10 @@
 #include "base/copy_bytes.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "calls/publication.h"
 #include "memory/futex.h"
+#include "numbers/half.h"
 #include "reader/value_changes.h"
-#include "shard/half.h"
-#include "table/publication.h"
 #include "table/table_shard.h"
 
 namespace multiverso {

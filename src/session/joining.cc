@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/version.h"
 #include "group/collective_call.h"
 #include "group/join_lock.h"
 #include "node/find_sessions.h"
 #include "session/heartbeat.h"
-#include "session/version.h"
 #include "transport/single_transport.h"
 
 namespace multiverso {

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "consistency/round_service.h"
 #include "group/rank_context.h"
-#include "table/shard_service.h"
+#include "remote/shard_service.h"
 
 namespace multiverso {
 

@@ -6,9 +6,9 @@
 
 #include "base/failpoint.h"
 #include "base/text.h"
+#include "calls/publication.h"
 #include "memory/futex.h"
 #include "node/buffer_pins.h"
-#include "table/publication.h"
 
 namespace multiverso {
 

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "group/rank_context.h"
-#include "session/negotiation.h"
+#include "saves/negotiation.h"
 
 namespace multiverso {
 

@@ -8,15 +8,15 @@
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "calls/table_creation.h"
 #include "group/collective_call.h"
 #include "node/find_sessions.h"
-#include "session/loading.h"
+#include "saves/loading.h"
+#include "saves/saving.h"
 #include "session/publishing.h"
-#include "session/saving.h"
 #include "shard/storage.h"
 #include "sum/local_aggregation.h"
 #include "sum/spanning_aggregation.h"
-#include "table/table_creation.h"
 #include "table/table_header.h"
 
 namespace multiverso {
@@ -57,6 +57,7 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
                  Membership members, std::unique_ptr<RankContext> context,
                  std::unique_ptr<NodeService> service, std::unique_ptr<Heartbeat> heartbeat)
     : options_(options),
+      timeout_(options.timeout),
       transport_(std::move(transport)),
       members_(std::move(members)),
       context_(std::move(context)),
@@ -135,7 +136,10 @@ Result<int64_t> Session::Load(const AgreedCall& request, Interrupt* interrupt) {
 
 Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
   if (members_.name().empty()) {
-    return Status(Code::kState, "publish: expected a session with a name, for readers to find it");
+    return Status(
+        Code::kState,
+        "publish: expected a session with a name, which readers find and whose tables have "
+        "room for what is published, received none; pass name= to multiverso.init");
   }
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kPublish);
@@ -208,6 +212,8 @@ SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
   // The number is that of the others even after a call that failed because it was none of theirs.
   const SyncPoint sync_point{context_->world()->calls() + 1, NameOf(call),
                              call == CollectiveKind::kClose};
+  // In async mode no call on a table has to be the same on all workers.
+  if (options_.mode.mode == Mode::kAsync) return SyncPointCheck();
   for (const auto& table : tables_) table->consistency()->ReachSyncPoint(sync_point);
   if (!members_.spans_nodes()) return SyncPointCheck();
   SyncPointArrival mine = sync_point.is_last ? released_at_close_ : released_;

@@ -1,6 +1,7 @@
 // Session: one rank's part in a job from init to shutdown: its collective calls and its tables.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,17 +11,17 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "calls/table.h"
 #include "consistency/sync_point_check.h"
 #include "group/rank_context.h"
 #include "memory/segment.h"
 #include "node/membership.h"
-#include "session/checkpointing.h"
+#include "saves/checkpointing.h"
+#include "saves/negotiation.h"
 #include "session/heartbeat.h"
-#include "session/negotiation.h"
 #include "session/node_service.h"
 #include "sum/aggregation.h"
 #include "sum/transfer.h"
-#include "table/table.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -52,8 +53,9 @@ class Session {
                         service_ == nullptr ? nullptr : service_->rounds()};
   }
   // Returns the deadline of a call that starts now.
-  Instant NextDeadline() const { return Clock::now() + options_.timeout; }
-  std::chrono::milliseconds timeout() const { return options_.timeout; }
+  Instant NextDeadline() const { return Clock::now() + timeout(); }
+  std::chrono::milliseconds timeout() const { return timeout_.load(); }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_.store(timeout); }
 
   // ---- Collective calls. An interrupted rank aborts the session, since the other ranks would wait
   // for that rank in vain, or leaves an elastic session. In an elastic session, a rank returns at
@@ -125,6 +127,7 @@ class Session {
   Instant NextDiskDeadline();
 
   SessionOptions options_;
+  std::atomic<std::chrono::milliseconds> timeout_;  // of a call of this rank that starts now
   std::unique_ptr<Transport> transport_;
   Membership members_;
   std::unique_ptr<RankContext> context_;

@@ -6,7 +6,7 @@
 #include "base/failpoint.h"
 #include "base/text.h"
 #include "group/collective_call.h"
-#include "session/saving.h"
+#include "saves/saving.h"
 #include "session/session.h"
 
 namespace multiverso {

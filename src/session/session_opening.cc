@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "base/vote.h"
 #include "group/collective_call.h"
 #include "liveness/peer_connections.h"
@@ -16,7 +17,6 @@
 #include "multiverso/constants.h"
 #include "session/heartbeat.h"
 #include "session/node_service.h"
-#include "session/version.h"
 
 namespace multiverso {
 namespace {
@@ -150,7 +150,7 @@ Status Opening::CreateControl() {
   if (members_.local_rank() != 0) return Status::Ok();
   const auto ranks = static_cast<int>(members_.node_ranks().size());
   int64_t bytes = NodeMemory::ControlBytes(members_.capacity());
-  int64_t scratch = NodeMemory::ScratchBytes(ranks);
+  int64_t scratch = NodeMemory::ScratchBytes(ranks, members_.num_nodes());
   if (members_.is_elastic()) {
     // Little is used of the memory for all ranks that may ever join.
     const int64_t needed = NodeMemory::ControlBytes(members_.initial_size());

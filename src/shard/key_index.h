@@ -22,7 +22,7 @@
 
 #include "base/compiler.h"
 #include "multiverso/constants.h"
-#include "shard/key_hash.h"
+#include "numbers/key_hash.h"
 #include "shard/lazy_rows.h"
 #include "shard/storage.h"
 

@@ -90,8 +90,13 @@ Status KeyedShard::GiveRowsToKeys(const Request& request, const RowOrder& order,
     return InsertKeys(missing, &room, call, &counting.counts, limit);
   }
   const auto count_absent = [&] {
-    return std::count_if(missing.begin(), missing.end(),
-                         [&](int64_t key) { return keys_->Find(key) < 0; });
+    LazyRows::Rows absent;
+    for (const int64_t key : missing) {
+      if (keys_->Find(key) >= 0) continue;
+      ++absent.count;
+      absent.new_bytes += RowOf(key).new_bytes;
+    }
+    return absent;
   };
   MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows(count_absent, limit, &room));
   return InsertKeys(missing, &room, call, &counting.counts, limit);
@@ -192,7 +197,7 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
       // Another rank has removed a key that had a row when this call counted the missing ones. The
       // new room counts as touched from now on; *freed lets the next pass use it.
       LazyRows::Room more;
-      MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([] { return int64_t{1}; }, limit, &more));
+      MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([&] { return RowOf(key); }, limit, &more));
       more.Count(1);
       ++*freed;
       continue;
@@ -280,7 +285,7 @@ Result<int64_t> KeyedShard::RestoreKey(const KeyIndex::SavedCell& cell,
   if (keys_->policy().evict != 0) {
     lazy()->TakeRoom(1, &room);
   } else {
-    MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([] { return int64_t{1}; }, limit, &room));
+    MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([&] { return RowOf(cell.key); }, limit, &room));
   }
   int64_t freed = 0;
   KeyCounts counts;

@@ -54,6 +54,10 @@ class KeyedShard final : public Shard {
   Status FetchKeys(const Request& request, Progress* progress, const WaitLimit& limit) const;
   Status ContinueFetch(const Request& request, Progress* progress, KeyFetch* fetch,
                        const WaitLimit& limit) const;
+  // Returns what the row of a key needs that has none.
+  LazyRows::Rows RowOf(int64_t key) const {
+    return {1, lazy()->NewBytesOf(layout_.first_row(keys_->StripeOf(key)))};
+  }
   // Gives rows to the keys that have none, unless they have to be admitted first. If the table is
   // full, returns MemoryError before the first key gets a row. `rows`, unless null, gets the row of
   // each key in that order, or -1 if the key had none, with the lock's sequence before. Counts the

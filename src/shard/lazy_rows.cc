@@ -155,16 +155,21 @@ Status LazyRows::WaitForRoom(const WaitLimit& limit, Room* room, const Attempt& 
   return waited.pending() && Clock::now() < limit.slice_end ? made : waited;
 }
 
-Status LazyRows::MakeRoomForRows(const std::function<int64_t()>& count_rows, const WaitLimit& limit,
+int64_t LazyRows::NewBytesOf(int64_t row) const {
+  const int64_t stripe = layout_.stripe_of(row);
+  const int64_t end = layout_.end_row(stripe);
+  const bool is_page_there = page_bytes_ >= layout_.rows_per_stripe() * storage_.bytes_per_row() &&
+                             NextTouched(layout_.first_row(stripe), end) < end;
+  return is_page_there ? 2 * storage_.bytes_per_row() : storage_.page_bytes_of(1, page_bytes_);
+}
+
+Status LazyRows::MakeRoomForRows(const std::function<Rows()>& count_rows, const WaitLimit& limit,
                                  Room* room) const {
   return WaitForRoom(limit, room, [&] {
-    const int64_t rows = count_rows();
-    if (rows == 0) return Status::Ok();
+    const Rows rows = count_rows();
+    if (rows.count == 0 || MakeRoom(rows.count, rows.new_bytes, room).ok()) return Status::Ok();
     // The rows of a stripe are filled in their order, so that few pages are new.
-    if (MakeRoom(rows, rows * storage_.page_bytes_of(1, page_bytes_), room).ok()) {
-      return Status::Ok();
-    }
-    return MakeRoom(rows, 2 * rows * storage_.bytes_per_row(), room);
+    return MakeRoom(rows.count, 2 * rows.count * storage_.bytes_per_row(), room);
   });
 }
 
@@ -188,17 +193,17 @@ Status LazyRows::MakeRoomForIds(const int64_t* row_ids, int64_t count, const Wai
 }
 
 Status LazyRows::TryMakeRoomForIds(const int64_t* row_ids, int64_t count, Room* room) const {
-  int64_t rows = 0;
+  Rows rows;
   for (int64_t i = 0; i < count; ++i) {
-    rows += IsTouched(row_ids[i] - first_row_) ? 0 : 1;
+    const int64_t row = row_ids[i] - first_row_;
+    if (IsTouched(row)) continue;
+    ++rows.count;
+    rows.new_bytes += NewBytesOf(row);
   }
-  if (rows == 0) return Status::Ok();
-  // This counts a row that is named twice as two, and all pages of each row as new.
-  if (MakeRoom(rows, rows * storage_.page_bytes_of(1, page_bytes_), room).ok()) {
-    return Status::Ok();
-  }
+  // This counts a row that is named twice as two, and a page that two rows need as two.
+  if (rows.count == 0 || MakeRoom(rows.count, rows.new_bytes, room).ok()) return Status::Ok();
   std::vector<int64_t> untouched;
-  untouched.reserve(static_cast<size_t>(rows));
+  untouched.reserve(static_cast<size_t>(rows.count));
   for (int64_t i = 0; i < count; ++i) {
     if (!IsTouched(row_ids[i] - first_row_)) untouched.push_back(row_ids[i] - first_row_);
   }

@@ -21,8 +21,8 @@
 #include "base/compiler.h"
 #include "base/status.h"
 #include "memory/limits.h"
+#include "numbers/initializer.h"
 #include "shard/disk_rows.h"
-#include "shard/initializer.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
 
@@ -97,10 +97,17 @@ class LazyRows {
   Status MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
                         Room* room) const;
   Status MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit, Room* room) const;
-  // Takes room for as many rows as count_rows() returns, in the same way, for which the caller has
+  // Takes room for the rows that count_rows() returns, in the same way, for which the caller has
   // reserved room on the disk.
-  Status MakeRoomForRows(const std::function<int64_t()>& count_rows, const WaitLimit& limit,
+  struct Rows {
+    int64_t count = 0;
+    int64_t new_bytes = 0;  // the sum of NewBytesOf
+  };
+  Status MakeRoomForRows(const std::function<Rows()>& count_rows, const WaitLimit& limit,
                          Room* room) const;
+  // Returns the most memory that touching an untouched row may need. If a row of its stripe has
+  // been touched, a page that is larger than a stripe is there.
+  int64_t NewBytesOf(int64_t row) const;
   // Reserves room on the disk for a row, if the rows lie there.
   Status ReserveOnDisk(int64_t row) const {
     return disk_ == nullptr ? Status::Ok() : disk_->ReserveStripeOf(row);

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "numbers/tensor_list.h"
 #include "shard/row_order.h"
-#include "shard/tensor_list.h"
 
 namespace multiverso {
 
@@ -54,6 +54,8 @@ constexpr unsigned kTouches = 32;    // prepares rows for a change by another re
 constexpr unsigned kNamesKeys = 64;  // its ids are keys
 constexpr unsigned kReturnsNumbers = 128;  // it returns int64 numbers, not parameters
 constexpr unsigned kIsAtomic = 256;        // changes an element without the updater, and returns it
+constexpr unsigned kIsAtOnce =
+    512;  // waits for no other worker, and counts as no call, in any mode
 
 struct RequestTraits {
   RequestKind kind;
@@ -71,7 +73,7 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kStore, nullptr, "store", kStoresData},
     {RequestKind::kGetRows, "get_rows", "get", kHasIds | kReturnsParameters},
     {RequestKind::kAddRows, "add_rows", "add", kHasIds | kAddsDelta},
-    {RequestKind::kSetHyper, nullptr, "set_option", 0},
+    {RequestKind::kSetHyper, nullptr, "set_option", kIsAtOnce},
     {RequestKind::kReleased, nullptr, "release", 0},
     {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsParameters | kIsLocal},
     {RequestKind::kTouch, nullptr, "add", kTouches},
@@ -80,14 +82,16 @@ inline constexpr RequestTraits kRequestTraits[] = {
     {RequestKind::kFetchKeys, "fetch_keys", "get", kHasIds | kNamesKeys | kReturnsParameters},
     {RequestKind::kAddKeys, "add_keys", "add", kHasIds | kNamesKeys | kAddsDelta},
     {RequestKind::kTouchKeys, nullptr, "add", kTouches | kHasIds | kNamesKeys},
-    {RequestKind::kLocateKeys, nullptr, "get", kHasIds | kNamesKeys | kReturnsNumbers | kIsLocal},
-    {RequestKind::kFindKeys, "find_keys", "contains", kHasIds | kNamesKeys | kReturnsNumbers},
-    {RequestKind::kRemoveKeys, "remove_keys", "remove", kHasIds | kNamesKeys},
-    {RequestKind::kKeysOfRows, "cells", "items", kHasIds | kReturnsNumbers},
-    {RequestKind::kCountsOfRows, nullptr, "stats", kHasIds | kReturnsNumbers},
+    {RequestKind::kLocateKeys, nullptr, "get",
+     kHasIds | kNamesKeys | kReturnsNumbers | kIsLocal | kIsAtOnce},
+    {RequestKind::kFindKeys, "find_keys", "contains",
+     kHasIds | kNamesKeys | kReturnsNumbers | kIsAtOnce},
+    {RequestKind::kRemoveKeys, "remove_keys", "remove", kHasIds | kNamesKeys | kIsAtOnce},
+    {RequestKind::kKeysOfRows, "cells", "items", kHasIds | kReturnsNumbers | kIsAtOnce},
+    {RequestKind::kCountsOfRows, nullptr, "stats", kHasIds | kReturnsNumbers | kIsAtOnce},
     {RequestKind::kVersionsOfRows, nullptr, "get_changed", kHasIds | kReturnsNumbers},
-    {RequestKind::kFetchAdd, nullptr, "fetch_add", kIsAtomic},
-    {RequestKind::kCompareSwap, nullptr, "compare_swap", kIsAtomic},
+    {RequestKind::kFetchAdd, nullptr, "fetch_add", kIsAtomic | kIsAtOnce},
+    {RequestKind::kCompareSwap, nullptr, "compare_swap", kIsAtomic | kIsAtOnce},
 };
 
 constexpr bool IsKind(RequestKind kind) {

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "base/copy_bytes.h"
-#include "shard/kernels.h"
+#include "numbers/kernels.h"
 
 namespace multiverso {
 int64_t MergeRows(const RowDelta& delta, const RowOrder& order, int64_t columns, DType dtype,

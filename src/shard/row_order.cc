@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shard/key_hash.h"
+#include "numbers/key_hash.h"
 
 namespace multiverso {
 namespace {

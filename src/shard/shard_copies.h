@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "memory/streaming_copy.h"
-#include "shard/initializer.h"
+#include "numbers/initializer.h"
 #include "shard/shard.h"
 #include "shard/storage.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/copy_bytes.h"
-#include "shard/kernels.h"
+#include "numbers/kernels.h"
 #include "shard/key_index.h"
 #include "shard/tensor_exchange.h"
 

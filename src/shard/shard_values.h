@@ -11,12 +11,12 @@
 
 #include "base/copy_bytes.h"
 #include "base/dtype.h"
-#include "shard/half.h"
+#include "numbers/half.h"
+#include "numbers/updater.h"
 #include "shard/lazy_rows.h"
 #include "shard/request.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
-#include "shard/updater.h"
 
 namespace multiverso {
 

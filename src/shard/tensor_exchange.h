@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-#include "shard/hyper.h"
+#include "numbers/hyper.h"
+#include "numbers/tensor_list.h"
+#include "numbers/updater.h"
+#include "numbers/wire_format.h"
 #include "shard/request.h"
-#include "shard/tensor_list.h"
-#include "shard/updater.h"
-#include "shard/wire_format.h"
 
 namespace multiverso {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/checked.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -48,14 +47,11 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Aggregation::Aggregation(RankContext* context, AggregationState* state, const Array& array,
-                         int64_t staged_bytes)
+Aggregation::Aggregation(RankContext* context, AggregationState* state, const Array& array)
     : context_(context),
       state_(state),
       reduction_(array.op, array.dtype),
       count_(array.count),
-      in_chunk_(NodeMemory::kScratchAreaBytes / staged_bytes),
-      chunks_(std::max(DivideUp(array.count, in_chunk_), int64_t{1})),
       ranks_(context->workers()->members()),
       array_(array) {}
 

@@ -24,8 +24,8 @@ namespace multiverso {
 // What a session keeps between aggregates.
 struct AggregationState {
   // The area of scratch memory that is used next, which is the same on all workers of a node.
-  // Consecutive calls, and over several nodes consecutive chunks, alternate between two areas, so
-  // that no worker waits until the slowest has read the area before.
+  // Consecutive calls on one node alternate between two areas, so that no worker waits until the
+  // slowest has read the area before.
   int area = 0;
   std::unique_ptr<PieceLink> link;    // of a worker that has summed for its node
   std::list<PieceLink::Piece> early;  // pieces of later calls
@@ -41,10 +41,8 @@ class Aggregation {
     int64_t count;
   };
 
-  // `state` and the array's data outlive the aggregation. `staged_bytes` is the size of an element
-  // in scratch memory.
-  Aggregation(RankContext* context, AggregationState* state, const Array& array,
-              int64_t staged_bytes);
+  // `state` and the array's data outlive the aggregation.
+  Aggregation(RankContext* context, AggregationState* state, const Array& array);
 
   virtual ~Aggregation() = default;
 
@@ -65,15 +63,11 @@ class Aggregation {
   char* scratch(int rank, int area) const {
     return context_->memory()->scratch(context_->members().local_rank_of(rank), area);
   }
-  char* scratch(int rank) const { return scratch(rank, state_->area); }
 
   RankContext* context_;
   AggregationState* state_;
   Reduction reduction_;
   int64_t count_;
-  int64_t in_chunk_;  // the largest number of elements of a chunk
-  int64_t chunks_;
-  int64_t done_ = 0;        // number of chunks summed
   std::vector<int> ranks_;  // the ranks whose arrays are summed, all workers at first
 
  private:

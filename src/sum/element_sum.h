@@ -1,4 +1,5 @@
-// ElementSum: combines a block of elements of several arrays into elements of the same type.
+// ElementSum: combines the elements of several arrays, block by block, into elements of the same
+// type.
 //
 // float16 and bfloat16 are combined in float32, and the result is rounded once. They are converted
 // here, in the first-level cache, so that twice as many of them fit in scratch memory.
@@ -23,15 +24,21 @@ class ElementSum {
         sum_(reduction, workers, at_a_time_),
         values_(reduction.combines_elements() ? 0 : static_cast<size_t>(at_a_time_ * workers)) {}
 
-  // Returns the largest number of elements of a block.
-  int64_t at_a_time() const { return at_a_time_; }
   // Sets `count` elements of `out` to the results for those of the terms, whose values are
-  // elements. `out` may be one of the terms.
-  void Store(const std::vector<PairwiseSum::Term>& terms, int64_t count, char* out) {
+  // elements. `out` may be one of the terms. Calls done(first, count) after each block.
+  template <class Done>
+  void Store(std::vector<PairwiseSum::Term> terms, int64_t count, char* out, Done done) {
     const bool is_converted = !reduction_.combines_elements();
-    if (is_converted) Convert(terms, count);
-    const char* const result = sum_.Of(is_converted ? converted_ : terms, count);
-    reduction_.Store(result, static_cast<int64_t>(terms.size()), count, out);
+    for (int64_t at = 0; at < count; at += at_a_time_) {
+      const int64_t part = std::min(at_a_time_, count - at);
+      if (is_converted) Convert(terms, part);
+      const char* const result = sum_.Of(is_converted ? converted_ : terms, part);
+      reduction_.Store(result, static_cast<int64_t>(terms.size()), part, out);
+      done(at, part);
+      const int64_t bytes = part * reduction_.element_bytes();
+      out += bytes;
+      for (PairwiseSum::Term& term : terms) term.values += bytes;
+    }
   }
 
  private:

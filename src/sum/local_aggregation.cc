@@ -94,20 +94,18 @@ int64_t LocalAggregation::PartBegin(int place) const {
 void LocalAggregation::SumPart(int64_t begin, int64_t end) {
   const Membership& members = context_->members();
   char* const mine = element(ChunkBegin());
-  ElementSum sum(reduction_, static_cast<int>(context_->workers()->members().size()), end - begin);
-  std::vector<PairwiseSum::Term> terms(ranks_.size());
-  for (; begin < end; begin += sum.at_a_time()) {
-    const int64_t count = std::min(sum.at_a_time(), end - begin);
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      const char* const from = static_cast<int>(i) == me_ ? mine : scratch(ranks_[i]);
-      terms[i] = {members.worker_id(ranks_[i]), from + begin * element_bytes()};
-    }
-    sum.Store(terms, count, mine + begin * element_bytes());
-    if (IsSmall()) continue;  // every worker sums a small array itself
-    for (const int rank : ranks_) {
-      if (rank != members.rank()) Copy(mine, begin, begin + count, scratch(rank));
-    }
+  std::vector<PairwiseSum::Term> terms;
+  for (const int rank : ranks_) {
+    const char* const from = rank == members.rank() ? mine : scratch(rank);
+    terms.push_back({members.worker_id(rank), from + begin * element_bytes()});
   }
+  ElementSum sum(reduction_, static_cast<int>(context_->workers()->members().size()), end - begin);
+  sum.Store(terms, end - begin, mine + begin * element_bytes(), [&](int64_t at, int64_t count) {
+    if (IsSmall()) return;  // every worker sums a small array itself
+    for (const int rank : ranks_) {
+      if (rank != members.rank()) Copy(mine, begin + at, begin + at + count, scratch(rank));
+    }
+  });
 }
 
 void LocalAggregation::TakeOthersParts() {

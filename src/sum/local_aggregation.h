@@ -12,9 +12,11 @@
 // sums, so the call fails on all workers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "base/checked.h"
 #include "sum/aggregation.h"
 
 namespace multiverso {
@@ -22,7 +24,9 @@ namespace multiverso {
 class LocalAggregation final : public Aggregation {
  public:
   LocalAggregation(RankContext* context, AggregationState* state, const Array& array)
-      : Aggregation(context, state, array, SizeOf(array.dtype)) {}
+      : Aggregation(context, state, array),
+        in_chunk_(context->memory()->scratch_area_bytes() / element_bytes()),
+        chunks_(std::max(DivideUp(array.count, in_chunk_), int64_t{1})) {}
 
   Status Run(const WaitLimit& limit) override;
 
@@ -49,7 +53,12 @@ class LocalAggregation final : public Aggregation {
   void SumPart(int64_t begin, int64_t end);
   void TakeOthersParts();
 
-  int me_ = 0;  // index of this rank in ranks_
+  char* scratch(int rank) const { return Aggregation::scratch(rank, state_->area); }
+
+  int64_t in_chunk_;  // the largest number of elements of a chunk
+  int64_t chunks_;
+  int64_t done_ = 0;  // number of chunks summed
+  int me_ = 0;        // index of this rank in ranks_
 };
 
 }  // namespace multiverso

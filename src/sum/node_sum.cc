@@ -11,50 +11,52 @@ namespace {
 // The number of pieces of a sum made before the leader polls other tables, so that none waits long.
 constexpr int kPiecesPerPoll = 8;
 
-constexpr auto kAll = [](int64_t, int64_t) { return true; };
-
 }  // namespace
 
-NodeSum::NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid,
-                 const Reduction& reduction, const Formats& formats, Values* values,
+NodeSum::NodeSum(int64_t number, const SumPlan& plan, int node, const SegmentGrid& grid,
+                 const Reduction& reduction, const Formats& formats, Terms* terms, SumSink sink,
                  PieceLink* link)
-    : table_(table),
+    : number_(number),
       plan_(plan),
       node_(node),
       formats_(formats),
-      values_(values),
+      terms_(terms),
+      sink_(std::move(sink)),
       link_(link),
       sum_(grid, reduction, static_cast<int>(plan.node_of.size())),
       places_(plan.parts.size()) {
   const std::vector<int> worker_nodes = plan_.WorkerNodes();
+  const std::vector<int> here = plan_.WorkersByNode()[static_cast<size_t>(node)];
   // Each node begins with another part, so that the nodes do not all send to the same one.
   for (size_t i = 0; i < plan_.parts.size(); ++i) {
-    AddPart((i + static_cast<size_t>(node) + 1) % plan_.parts.size(), worker_nodes);
+    AddPart((i + static_cast<size_t>(node) + 1) % plan_.parts.size(), worker_nodes, here);
   }
 }
 
-void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes) {
+void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes,
+                      const std::vector<int>& here) {
   const SumPlan::Part& part = plan_.parts[index];
   Place& place = places_[index];
   place.parent = plan_.ParentOf(part, node_, worker_nodes);
   place.next = part.first;
-  // The workers on this node or behind a child, and those behind each child.
-  std::vector<bool> all(plan_.node_of.size(), false);
-  std::map<int, std::vector<bool>> behind;
-  for (size_t worker = 0; worker < plan_.node_of.size(); ++worker) {
+  // The workers on this node or behind a child, and those behind each child. A leaf of a star, as
+  // this node is in nearly all parts of a large sum, has none.
+  const bool is_leaf = !is_root(index) && !plan_.is_tree;
+  const auto num_workers = static_cast<int>(plan_.node_of.size());
+  std::vector<int> all = is_leaf ? here : std::vector<int>();
+  std::map<int, std::vector<int>> behind;
+  for (int worker = 0; worker < num_workers && !is_leaf; ++worker) {
     int child = SumPlan::kNoNode;
-    int node = plan_.node_of[worker];
+    int node = plan_.node_of[static_cast<size_t>(worker)];
     for (; node != node_ && node != SumPlan::kNoNode;
          node = plan_.ParentOf(part, node, worker_nodes)) {
       child = node;
     }
     if (node != node_) continue;
-    all[worker] = true;
-    if (child == SumPlan::kNoNode) continue;
-    behind.try_emplace(child, plan_.node_of.size(), false).first->second[worker] = true;
+    all.push_back(worker);
+    if (child != SumPlan::kNoNode) behind[child].push_back(worker);
   }
-  std::vector<WorkerRange> ranges = SubtreesOf(all);
-  if (is_root(index)) ranges = {WorkerRange{0, static_cast<int>(all.size())}};
+  const std::vector<WorkerRange> ranges = SubtreesOf(all, num_workers);
   for (const WorkerRange& range : ranges) {
     Stream stream;
     stream.part = index;
@@ -65,7 +67,7 @@ void NodeSum::AddPart(size_t index, const std::vector<int>& worker_nodes) {
   const size_t first = streams_.size() - ranges.size();
   for (const auto& [child, workers] : behind) {
     place.children.push_back(Child{child});
-    for (const WorkerRange& subtree : SubtreesOf(workers)) {
+    for (const WorkerRange& subtree : SubtreesOf(workers, num_workers)) {
       size_t at = first;
       while (!streams_[at].workers.Contains(subtree.first)) ++at;
       inputs_[{index, subtree.first}] = {at, streams_[at].inputs.size()};
@@ -96,9 +98,11 @@ bool NodeSum::Open(Stream* stream) {
   for (Input& input : stream->inputs) {
     input.contributes = !input.pieces.empty();
     input.is_read = false;
-    if (!input.contributes && !values_->HaveFinished(input.workers, stream->round)) return false;
+    if (!input.contributes && !terms_->HaveFinished(input.workers, stream->round)) return false;
   }
-  if (!values_->Open(stream->round, &here)) return false;
+  stream->end =
+      std::min(terms_->Open(stream->round, stream->next, &here), plan_.parts[stream->part].end);
+  if (stream->end <= stream->next) return false;
   stream->sources.clear();
   // The source of an input is set when its next piece is read.
   for (Input& input : stream->inputs) {
@@ -127,7 +131,7 @@ bool NodeSum::Open(Stream* stream) {
         stream->sources.begin());
   }
   if (!is_root(stream->part) || formats_.results != WireFormat::kFloat32) {
-    copied_from_ = values_->CopiedFrom(stream->round);
+    copied_from_ = terms_->CopiedFrom(stream->round);
   }
   stream->is_open = true;
   return true;
@@ -141,8 +145,7 @@ Status NodeSum::Step(Stream* stream, bool* any) {
   for (const int node : receivers) {
     if (!link_->CanSend(plan_.leader_of[static_cast<size_t>(node)])) return Status::Ok();
   }
-  const SumPlan::Part& part = plan_.parts[stream->part];
-  int64_t end = part.end;
+  int64_t end = stream->end;
   for (Input& input : stream->inputs) {
     if (!input.contributes) continue;
     if (input.pieces.empty()) return Status::Ok();
@@ -165,9 +168,11 @@ Status NodeSum::Step(Stream* stream, bool* any) {
     input.pieces.pop_front();
     input.is_read = false;
   }
+  if (stream->next < stream->end) return sent;
+  stream->is_open = false;
+  const SumPlan::Part& part = plan_.parts[stream->part];
   if (stream->next < part.end) return sent;
   stream->next = part.first;
-  stream->is_open = false;
   ++stream->round;
   return sent;
 }
@@ -175,7 +180,7 @@ Status NodeSum::Step(Stream* stream, bool* any) {
 PieceHeader NodeSum::HeaderOf(const Stream& stream, int32_t worker) const {
   PieceHeader header;
   header.sender = link_->rank();
-  header.table = table_;
+  header.table = number_;
   header.round = stream.round;
   header.part = static_cast<int32_t>(stream.part);
   header.worker = worker;
@@ -191,82 +196,54 @@ Status NodeSum::SendSum(Stream* stream, const std::vector<int>& receivers, int64
     header.copied_from = std::min(header.copied_from, child.copied_from);
   }
   const PieceLink::Piece piece = link_->New();
-  if (AllAreWhole(stream->sources)) {
-    header.end = std::min(end, grid.EndOfPiece(stream->next));
-    piece->Begin(header, grid.Bytes(header.first, header.end));
-    char* values = piece->values();
-    stream->next = sum_.Sum(&stream->sources, header.first, header.end, kAll,
-                            [&](int64_t, int64_t count, const char* sum, int64_t terms) {
-                              const int64_t bytes = count * grid.element_bytes();
-                              CopyBytes(values, sum, static_cast<size_t>(bytes));
-                              values += bytes;
-                              piece->header()->terms = terms;
-                            });
-  } else {
-    ListedPiece list(grid, piece.get(), header);
-    stream->next = sum_.Sum(
-        &stream->sources, header.first, end,
-        [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
-        [&](int64_t, int64_t count, const char* sum, int64_t) {
-          CopyBytes(list.Append(count), sum, static_cast<size_t>(count * grid.element_bytes()));
-        });
-    list.End(stream->next);
-  }
+  const bool is_whole = AllAreWhole(stream->sources);
+  PieceWriter writer(grid, piece.get(), header, end, is_whole);
+  stream->next = sum_.Sum(
+      &stream->sources, header.first, writer.end(),
+      [&](int64_t segment, int64_t terms) { return writer.Begin(segment, terms); },
+      [&](int64_t, int64_t count, const char* sum, int64_t terms) {
+        CopyBytes(writer.Append(count), sum, static_cast<size_t>(count * grid.element_bytes()));
+        if (is_whole) piece->header()->terms = terms;
+      });
+  writer.End(stream->next);
   return SendSumPiece(receivers, piece);
 }
 
 Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end) {
   const SegmentGrid& grid = sum_.grid();
-  const auto apply = [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-    values_->Apply(element, count, sum, terms, nullptr);
-  };
-  if (stream->next == plan_.parts[stream->part].first) values_->BeginChange(stream->round);
+  if (stream->next == plan_.parts[stream->part].first) sink_.BeginChange(stream->round);
   PieceHeader header = HeaderOf(*stream, PieceHeader::kResult);
-  const bool is_whole = AllAreWhole(stream->sources);
-  if (is_whole) end = std::min(end, grid.EndOfPiece(stream->next));
   const bool is_copied_here = formats_.results != WireFormat::kFloat32;
-  if (receivers.empty() && !is_copied_here) {
-    stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
-    return Status::Ok();
-  }
+  const bool is_sent = is_copied_here || !receivers.empty();
   const bool is_new =
       (is_copied_here && copied_from_ == stream->round) ||
       std::any_of(places_[stream->part].children.begin(), places_[stream->part].children.end(),
                   [&](const Child& child) { return child.copied_from == stream->round; });
-  if (is_whole) {
-    const PieceLink::Piece piece = link_->New();
-    header.end = end;
-    piece->Begin(header, grid.Bytes(header.first, end));
-    char* out = piece->values();
-    stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll,
-                            [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-                              values_->Apply(element, count, sum, terms, out);
-                              out += count * grid.element_bytes();
-                            });
-    return SendResult(receivers, piece, is_new);
-  }
-  if (!is_new && !plan_.is_tree) {
-    const PieceLink::Piece piece = link_->New();
-    ListedPiece list(grid, piece.get(), header);
-    stream->next = sum_.Sum(
-        &stream->sources, stream->next, end,
-        [&](int64_t segment, int64_t terms) { return list.Begin(segment, terms); },
-        [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
-          apply(element, count, sum, terms);
-          values_->Read(element, count, list.Append(count));
-        });
-    list.End(stream->next);
-    return SendResult(receivers, piece, is_new);
-  }
   // A node that begins to copy needs the values of all rows.
-  stream->next = sum_.Sum(&stream->sources, stream->next, end, kAll, apply);
+  const bool is_whole = AllAreWhole(stream->sources);
+  const bool sends_changes = is_sent && (is_whole || (!is_new && !plan_.is_tree));
+  PieceLink::Piece piece = link_->New();
+  PieceWriter writer(grid, piece.get(), header, end, is_whole);
+  stream->next = sum_.Sum(
+      &stream->sources, header.first, writer.end(),
+      [&](int64_t segment, int64_t terms) {
+        return !sends_changes || writer.Begin(segment, terms);
+      },
+      [&](int64_t element, int64_t count, const char* sum, int64_t terms) {
+        sink_.Apply(element, count, sum, terms, sends_changes ? writer.Append(count) : nullptr);
+      });
+  if (!is_sent) return Status::Ok();
+  if (sends_changes) {
+    writer.End(stream->next);
+    return SendResult(receivers, piece, is_new);
+  }
   Status failure;
   for (; header.first < end; header.first = header.end) {
-    const PieceLink::Piece piece = link_->New();
+    piece = link_->New();
     header.end = std::min(end, grid.EndOfPiece(header.first));
     piece->Begin(header, grid.Bytes(header.first, header.end));
-    values_->Read(grid.Element(header.first), grid.Elements(header.first, header.end),
-                  piece->values());
+    sink_.shard->Copy(grid.Element(header.first) - sink_.first_element,
+                      grid.Elements(header.first, header.end), piece->values());
     const Status sent = SendResult(receivers, piece, is_new);
     if (failure.ok()) failure = sent;
   }
@@ -278,7 +255,7 @@ Status NodeSum::ApplySum(Stream* stream, const std::vector<int>& receivers, int6
 uint64_t NodeSum::summed() const {
   uint64_t rounds = kNever;
   for (const Stream& stream : streams_) {
-    if (values_->HaveFinished(stream.workers, stream.round)) continue;
+    if (terms_->HaveFinished(stream.workers, stream.round)) continue;
     rounds = std::min(rounds, stream.round);
   }
   return rounds;
@@ -288,6 +265,20 @@ bool NodeSum::HasSummed(const std::vector<uint64_t>& adds) const {
   return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
     return std::all_of(adds.begin() + stream.workers.first, adds.begin() + stream.workers.end,
                        [&](uint64_t count) { return count <= stream.round; });
+  });
+}
+
+bool NodeSum::HasSummedParts(int64_t segments) const {
+  const auto has_passed = [&](size_t part, uint64_t rounds, int64_t next) {
+    const SumPlan::Part& all = plan_.parts[part];
+    return rounds > 0 || next >= std::min(all.first + segments, all.end);
+  };
+  for (size_t part = 0; part < places_.size(); ++part) {
+    const Place& place = places_[part];
+    if (!is_root(part) && !has_passed(part, place.copied, place.next)) return false;
+  }
+  return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+    return has_passed(stream.part, stream.round, stream.next);
   });
 }
 

@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "node/flight_recorder.h"
 #include "sum/pairwise_sum.h"
 #include "sum/piece_link.h"
 #include "sum/round_sum.h"
 #include "sum/sum_plan.h"
+#include "sum/sum_sink.h"
 
 namespace multiverso {
 
@@ -34,13 +34,14 @@ class NodeSum {
  public:
   static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-  // The values that are summed. By default, no worker ends early, and this node copies all results.
-  class Values {
+  // What this node's workers add. By default, none ends early, and this node copies all results.
+  class Terms {
    public:
-    virtual ~Values() = default;
-    // Sets *sources to the deltas of this node's workers in that round, in worker order. Returns
-    // false if a worker of this node may still add to the round.
-    virtual bool Open(uint64_t round, std::vector<DeltaSource>* sources) = 0;
+    virtual ~Terms() = default;
+    // Sets *sources to the deltas of this node's workers in that round, in worker order, for the
+    // segments from `first` on. Returns the end of the segments of which they have values, or
+    // `first` if a worker of this node may still add to the round.
+    virtual int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) = 0;
     // Returns whether it is known that no worker in the range adds to that round or a later one.
     virtual bool HaveFinished(const WorkerRange& /*workers*/, uint64_t /*round*/) const {
       return false;
@@ -48,20 +49,6 @@ class NodeSum {
     // Returns the first round whose result this node copies, or kNever. Called for each round in
     // turn; the answer may change only to that round or to a later one.
     virtual uint64_t CopiedFrom(uint64_t /*round*/) { return 0; }
-    // Called before the first change of the values in that round.
-    virtual void BeginChange(uint64_t /*round*/) {}
-    // Applies the sum of `terms` deltas to values of this node's part. `out`, if not null, receives
-    // the new values.
-    virtual void Apply(int64_t element, int64_t count, const char* sum, int64_t terms,
-                       char* out) = 0;
-    // Copies values of this node's part.
-    virtual void Read(int64_t element, int64_t count, char* out) const = 0;
-    // Stores new values of another node's part in the copy. If results travel encoded, the copy
-    // includes this node's own part.
-    virtual void Store(int64_t element, int64_t count, const char* values) = 0;
-    // Returns the values in the copy. Called only if results travel encoded.
-    virtual float* Copied(int64_t /*element*/) { return nullptr; }
-    virtual void CountMessages(const MessageCounts& /*counts*/) {}
   };
   // How values travel. A result that does not travel as float32 is the encoded difference between
   // the new values and the copy, which is the same on all nodes: the root adds what it has sent to
@@ -72,9 +59,10 @@ class NodeSum {
     WireFormat results = WireFormat::kFloat32;  // if not float32, all nodes copy
   };
 
-  // `values` and `link` must outlive the sum. `table` identifies the sum in messages.
-  NodeSum(int64_t table, const SumPlan& plan, int node, const SegmentGrid& grid,
-          const Reduction& reduction, const Formats& formats, Values* values, PieceLink* link);
+  // `terms` and `link` must outlive the sum. `number` identifies the sum in messages.
+  NodeSum(int64_t number, const SumPlan& plan, int node, const SegmentGrid& grid,
+          const Reduction& reduction, const Formats& formats, Terms* terms, SumSink sink,
+          PieceLink* link);
 
   // Takes a message that has arrived. Fails if no node can have sent it.
   Status Receive(PieceLink::Piece message);
@@ -88,6 +76,9 @@ class NodeSum {
   uint64_t copied() const;
   // Returns whether all sums are complete here if each worker makes that number of adds.
   bool HasSummed(const std::vector<uint64_t>& adds) const;
+  // Returns whether the sums and results of the first `segments` segments of each part, or of all
+  // that it has, are complete here in round 0.
+  bool HasSummedParts(int64_t segments) const;
   // Returns whether a sum has begun here whose other terms have not arrived.
   bool IsAwaitingPieces() const;
   // Returns the leaders from which the next pieces are missing.
@@ -111,6 +102,7 @@ class NodeSum {
     uint64_t round = 0;
     bool is_open = false;
     int64_t next = 0;  // the next segment of the open round
+    int64_t end = 0;   // of the segments of which the sources have values
     std::vector<DeltaSource> sources;
   };
   struct Child {
@@ -128,8 +120,9 @@ class NodeSum {
   };
 
   bool is_root(size_t part) const { return places_[part].parent == SumPlan::kNoNode; }
-  // Adds this node's place in a part. `worker_nodes` are those of the plan.
-  void AddPart(size_t part, const std::vector<int>& worker_nodes);
+  // Adds this node's place in a part. `worker_nodes` are those of the plan, and `here` are the
+  // workers of this node.
+  void AddPart(size_t part, const std::vector<int>& worker_nodes, const std::vector<int>& here);
   // Returns the children that copy the result of that round.
   std::vector<int> Copying(size_t part, uint64_t round) const;
   Status SendTo(const std::vector<int>& nodes, const PieceLink::Piece& piece);
@@ -144,7 +137,7 @@ class NodeSum {
   Status Invalid(const SumPiece& piece) const;
   // Stores a piece of a result, and sends on the message with which it came.
   Status StoreAndForward(const PieceLink::Piece& piece, const PieceLink::Piece& message);
-  // Prepares the sum of the next round. Returns false if it cannot begin yet.
+  // Prepares the sum of the next segments. Returns false if it cannot begin yet.
   bool Open(Stream* stream);
   // Makes the next piece of a sum, if all terms have arrived.
   Status Step(Stream* stream, bool* any);
@@ -154,18 +147,19 @@ class NodeSum {
   Status SendSum(Stream* stream, const std::vector<int>& receivers, int64_t end);
   Status ApplySum(Stream* stream, const std::vector<int>& receivers, int64_t end);
 
-  int64_t table_;
+  int64_t number_;
   SumPlan plan_;
   int node_;
   Formats formats_;
-  Values* values_;
+  Terms* terms_;
+  SumSink sink_;
   PieceLink* link_;
   RoundSum sum_;
   std::vector<Place> places_;  // by part
   std::vector<Stream> streams_;
   // The stream and the input of a partial sum, by part and first worker.
   std::map<std::pair<size_t, int>, std::pair<size_t, size_t>> inputs_;
-  uint64_t copied_from_ = kNever;  // the last answer of Values::CopiedFrom
+  uint64_t copied_from_ = kNever;  // the last answer of Terms::CopiedFrom
 };
 
 }  // namespace multiverso

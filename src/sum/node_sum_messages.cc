@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/mix.h"
 #include "base/text.h"
-#include "shard/kernels.h"
+#include "numbers/kernels.h"
 #include "sum/node_sum.h"
 
 namespace multiverso {
@@ -25,7 +25,7 @@ Status NodeSum::SendTo(const std::vector<int>& nodes, const PieceLink::Piece& pi
     MessageCounts counts;
     counts.bytes_sent = static_cast<int64_t>(piece->bytes.size());
     counts.raw_bytes_sent = piece->RawBytes();
-    values_->CountMessages(counts);
+    sink_.CountMessages(counts);
     const Status sent = link_->Send(plan_.leader_of[static_cast<size_t>(node)], piece);
     if (failure.ok()) failure = sent;
   }
@@ -39,7 +39,7 @@ PieceLink::Piece NodeSum::Encoded(const PieceLink::Piece& piece, WireFormat form
   const bool fits = piece->Encode(format, seed, encoded.get());
   MessageCounts counts;
   counts.encoding = Clock::now() - began;
-  values_->CountMessages(counts);
+  sink_.CountMessages(counts);
   return fits ? encoded : piece;
 }
 
@@ -47,7 +47,7 @@ Status NodeSum::SendSumPiece(const std::vector<int>& nodes, const PieceLink::Pie
   if (formats_.sums == WireFormat::kFloat32) return SendTo(nodes, piece);
   // The seed depends on nothing but the piece, so that a repetition of the job rounds alike.
   const PieceHeader& header = *piece->header();
-  uint64_t seed = static_cast<uint64_t>(table_);
+  uint64_t seed = static_cast<uint64_t>(number_);
   for (const int64_t number :
        {static_cast<int64_t>(header.round), header.first, static_cast<int64_t>(header.worker)}) {
     seed = Mix64(seed + static_cast<uint64_t>(number) + 1);
@@ -67,7 +67,7 @@ Status NodeSum::SendResult(const std::vector<int>& nodes, const PieceLink::Piece
   difference->header()->is_difference = 1;
   difference->ForEachRange(sum_.grid(), [&](int64_t element, int64_t count, char* values) {
     auto* const floats = reinterpret_cast<float*>(values);
-    kernels::Difference(floats, floats, values_->Copied(element), count);
+    kernels::Difference(floats, floats, reinterpret_cast<float*>(sink_.at(element)), count);
   });
   const PieceLink::Piece encoded = Encoded(difference, formats_.results, nullptr);
   if (encoded == difference) return SendResult(nodes, piece, /*is_new=*/true);
@@ -80,8 +80,9 @@ Status NodeSum::SendResult(const std::vector<int>& nodes, const PieceLink::Piece
 void NodeSum::UpdateCopy(SumPiece* piece) {
   const bool is_difference = piece->header()->is_difference != 0;
   piece->ForEachRange(sum_.grid(), [&](int64_t element, int64_t count, char* values) {
-    if (!is_difference) return values_->Store(element, count, values);
-    kernels::Add(values_->Copied(element), reinterpret_cast<const float*>(values), count);
+    if (!is_difference) return sink_.Store(element, count, values);
+    kernels::Add(reinterpret_cast<float*>(sink_.at(element)),
+                 reinterpret_cast<const float*>(values), count);
   });
 }
 
@@ -106,7 +107,7 @@ Status NodeSum::Receive(PieceLink::Piece message) {
     counts.raw_bytes_received = message->RawBytes();
     counts.encoding = Clock::now() - began;
   }
-  values_->CountMessages(counts);
+  sink_.CountMessages(counts);
   if (!piece->IsValid(sum_.grid())) return Invalid(*piece);
   const PieceHeader& header = *piece->header();
   const auto part = static_cast<size_t>(header.part);
@@ -133,7 +134,7 @@ Status NodeSum::StoreAndForward(const PieceLink::Piece& piece, const PieceLink::
     return Invalid(*piece);
   }
   if (header.is_difference != 0 && formats_.results == WireFormat::kFloat32) return Invalid(*piece);
-  if (begins) values_->BeginChange(header.round);
+  if (begins) sink_.BeginChange(header.round);
   UpdateCopy(piece.get());
   place.round = header.round;
   place.next = header.end;

@@ -11,24 +11,25 @@ int HighestBit(int number) {
   return bit;
 }
 
-void AppendSubtrees(const std::vector<bool>& is_in, int first, int length,
+// Appends the ranges for the workers begin to end - 1, which are among the `length` from `first`
+// on.
+void AppendSubtrees(const int* begin, const int* end, int first, int length, int total,
                     std::vector<WorkerRange>* ranges) {
-  const auto begin = is_in.begin() + std::min(first, static_cast<int>(is_in.size()));
-  const auto end = is_in.begin() + std::min(first + length, static_cast<int>(is_in.size()));
-  if (std::find(begin, end, true) == end) return;
-  if (std::find(begin, end, false) == end) {
-    ranges->push_back(WorkerRange{first, static_cast<int>(end - is_in.begin())});
-    return;
-  }
-  AppendSubtrees(is_in, first, length / 2, ranges);
-  AppendSubtrees(is_in, first + length / 2, length / 2, ranges);
+  if (begin == end) return;
+  const WorkerRange all{first, std::min(first + length, total)};
+  if (end - begin == all.end - all.first) return ranges->push_back(all);
+  const int half = length / 2;
+  const int* const middle = std::lower_bound(begin, end, first + half);
+  AppendSubtrees(begin, middle, first, half, total, ranges);
+  AppendSubtrees(middle, end, first + half, half, total, ranges);
 }
 
 }  // namespace
 
-std::vector<WorkerRange> SubtreesOf(const std::vector<bool>& is_in) {
+std::vector<WorkerRange> SubtreesOf(const std::vector<int>& workers, int total) {
   std::vector<WorkerRange> ranges;
-  AppendSubtrees(is_in, 0, 2 << HighestBit(static_cast<int>(is_in.size())), &ranges);
+  AppendSubtrees(workers.data(), workers.data() + workers.size(), 0, 2 << HighestBit(total), total,
+                 &ranges);
   return ranges;
 }
 

@@ -32,9 +32,9 @@ struct WorkerRange {
   bool Contains(int worker) const { return worker >= first && worker < end; }
 };
 
-// Returns the largest ranges whose sums are subtrees of S(0, is_in.size()) and whose workers are
-// all in the set `is_in`, in worker order.
-std::vector<WorkerRange> SubtreesOf(const std::vector<bool>& is_in);
+// Returns the largest ranges whose sums are subtrees of S(0, total) and whose workers are all among
+// `workers`, which are in ascending order.
+std::vector<WorkerRange> SubtreesOf(const std::vector<int>& workers, int total);
 
 // One thread at a time uses an object, because its sums share memory.
 class PairwiseSum {

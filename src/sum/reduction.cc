@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include "base/copy_bytes.h"
-#include "shard/half.h"
-#include "shard/kernels.h"
-#include "shard/vector_versions.h"
+#include "numbers/half.h"
+#include "numbers/kernels.h"
+#include "numbers/vector_versions.h"
 
 namespace multiverso {
 namespace {

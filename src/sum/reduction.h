@@ -34,6 +34,7 @@ class Reduction {
 
   static Reduction Sum(DType dtype) { return Reduction(ReduceOp::kSum, dtype); }
 
+  int64_t element_bytes() const { return SizeOf(dtype_); }
   // Returns the size of a value.
   int64_t value_bytes() const { return SizeOf(ValueType(dtype_)); }
   // Returns whether elements are values already.

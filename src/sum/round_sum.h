@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "shard/updater.h"
+#include "numbers/updater.h"
 #include "sum/delta_source.h"
 #include "sum/pairwise_sum.h"
 #include "sum/reduction.h"

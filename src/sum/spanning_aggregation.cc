@@ -1,11 +1,11 @@
 #include "sum/spanning_aggregation.h"
 
 #include <algorithm>
-#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/checked.h"
 #include "base/copy_bytes.h"
 #include "base/text.h"
 #include "memory/futex.h"
@@ -22,26 +22,33 @@ constexpr std::chrono::microseconds kEager{1000};
 
 SpanningAggregation::SpanningAggregation(RankContext* context, AggregationState* state,
                                          const Array& array)
-    : Aggregation(context, state, array, SizeOf(ValueType(array.dtype))),
+    : Aggregation(context, state, array),
       watch_(&context->members(), context->peers(), context->state()) {
   watch_.Begin();
   for (const int rank : ranks_) {
     if (context_->members().is_local(rank)) ranks_here_.push_back(rank);
   }
+  MakePlan();
 }
 
 Status SpanningAggregation::Run(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(context_->workers()->CheckCanBegin(CollectiveKind::kAggregate));
-  if (!IsLeader()) Stage(0, ChunkCount(), scratch(context_->members().rank()));
+  if (!IsLeader()) StageChunk(0);
   MV_RETURN_IF_NOT_OK(Meet(limit, IsSmall() ? this : nullptr));
   if (IsSmall()) {
-    StoreChunk();
-    state_->area ^= 1;
+    StoreChunk(0);
     return Status::Ok();
   }
-  for (; done_ < chunks_ && ranks_.size() > 1; ++done_) {
-    MV_RETURN_IF_NOT_OK(SumChunk(limit));
-    state_->area ^= 1;
+  for (; done_ < chunks_ && ranks_.size() > 1 && count_ > 0; ++done_) {
+    if (IsLeader()) {
+      MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
+      // The others take the sum from there.
+      if (is_summed_as_it_is() && ranks_here_.size() > 1) StageChunk(done_);
+    } else if (done_ + 1 < chunks_) {
+      StageChunk(done_ + 1);
+    }
+    MV_RETURN_IF_NOT_OK(WaitHere(limit));
+    StoreChunk(done_);
   }
   return Status::Ok();
 }
@@ -51,32 +58,75 @@ bool SpanningAggregation::IsSmall() const {
   return ranks_here_.size() < ranks_.size() && count_ * value_bytes() <= kMaxAttachedBytes;
 }
 
-int64_t SpanningAggregation::ChunkCount() const {
-  return std::min(count_ - ChunkBegin(), in_chunk_);
-}
-
-Status SpanningAggregation::SumChunk(const WaitLimit& limit) {
-  if (IsLeader()) {
-    MV_RETURN_IF_NOT_OK(SumAsLeader(limit));
-  } else if (done_ + 1 < chunks_) {
-    const int64_t next = ChunkBegin() + in_chunk_;
-    Stage(next, std::min(in_chunk_, count_ - next),
-          scratch(context_->members().rank(), state_->area ^ 1));
+void SpanningAggregation::MakePlan() {
+  plan_ = SumPlan::Of(context_->members());
+  workers_ = plan_.WorkersByNode();
+  const std::vector<int> nodes = plan_.WorkerNodes();
+  const auto num_nodes = static_cast<int>(nodes.size());
+  const bool is_one_part = SumPlan::PrefersOnePart(num_nodes, count_ * value_bytes());
+  plan_.is_tree = is_one_part && SumPlan::PrefersTree(num_nodes);
+  const int64_t parts = is_one_part ? 1 : num_nodes;
+  const int64_t line = 64 / value_bytes();
+  int64_t end = 0;
+  int64_t largest = 0;
+  for (int64_t i = 0; i < parts; ++i) {
+    const int64_t first = end;
+    end = i + 1 == parts ? count_ : count_ / line * (i + 1) / parts * line;
+    if (first < end || is_one_part)
+      plan_.parts.push_back({first, end, nodes[static_cast<size_t>(i)]});
+    largest = std::max(largest, end - first);
   }
-  MV_RETURN_IF_NOT_OK(WaitHere(limit));
-  StoreChunk();
-  return Status::Ok();
+  // The pieces are the same on all nodes, so they depend on whether some node stages.
+  const auto is_staged = [&](size_t workers, int on_nodes) {
+    return workers > static_cast<size_t>(on_nodes) || !is_summed_as_it_is();
+  };
+  piece_ = SumPiece::kValueBytes / value_bytes();
+  if (is_staged(ranks_.size(), num_nodes)) {
+    piece_ = std::min(
+        piece_, context_->memory()->scratch_area_bytes() / value_bytes() / parts / line * line);
+  }
+  if (is_staged(ranks_here_.size(), 1)) chunks_ = std::max(DivideUp(largest, piece_), int64_t{1});
 }
 
-void SpanningAggregation::StoreChunk() {
-  const bool is_in_place = IsLeader() && !IsSmall();
-  reduction_.Store(is_in_place ? value(0) : scratch(ranks_here_.front()),
-                   static_cast<int64_t>(ranks_.size()), ChunkCount(), element(ChunkBegin()));
+template <class Use>
+void SpanningAggregation::ForPieces(int64_t chunk, Use use) const {
+  for (const SumPlan::Part& part : plan_.parts) {
+    const int64_t first = part.first + chunk * piece_;
+    if (first < part.end) use(first, std::min(part.end - first, piece_));
+  }
+}
+
+const SumPlan::Part& SpanningAggregation::PartOf(int64_t element) const {
+  const auto found = std::find_if(plan_.parts.begin(), plan_.parts.end() - 1,
+                                  [&](const SumPlan::Part& part) { return element < part.end; });
+  return *found;
+}
+
+char* SpanningAggregation::Staged(int rank, int64_t element) const {
+  const SumPlan::Part& part = PartOf(element);
+  const int64_t offset = element - part.first;
+  const int64_t at = (&part - plan_.parts.data()) * piece_ + offset % piece_;
+  return scratch(rank, static_cast<int>(offset / piece_ % 2)) + at * value_bytes();
 }
 
 char* SpanningAggregation::value(int64_t number) const {
-  if (is_summed_as_it_is()) return element(ChunkBegin() + number);
-  return scratch(context_->members().rank()) + number * value_bytes();
+  return is_summed_as_it_is() ? element(number) : Staged(context_->members().rank(), number);
+}
+
+void SpanningAggregation::StageChunk(int64_t chunk) {
+  ForPieces(chunk, [&](int64_t first, int64_t count) {
+    reduction_.Load(element(first), count, Staged(context_->members().rank(), first));
+  });
+}
+
+void SpanningAggregation::StoreChunk(int64_t chunk) {
+  const bool is_in_place = IsLeader() && !IsSmall() && is_summed_as_it_is();
+  const auto terms = static_cast<int64_t>(ranks_.size());
+  if (is_in_place && chunks_ == 1) return reduction_.Store(element(0), terms, count_, element(0));
+  ForPieces(chunk, [&](int64_t first, int64_t count) {
+    reduction_.Store(is_in_place ? element(first) : Staged(ranks_here_.front(), first), terms,
+                     count, element(first));
+  });
 }
 
 Status SpanningAggregation::WaitHere(const WaitLimit& limit) {
@@ -100,58 +150,37 @@ Status SpanningAggregation::CheckForLosses() {
   return Status::Ok();
 }
 
-SumPlan SpanningAggregation::PlanOf(int64_t count) const {
-  const Membership& members = context_->members();
-  SumPlan plan;
-  plan.node_of.resize(static_cast<size_t>(members.num_workers()));
-  plan.leader_of.assign(static_cast<size_t>(members.num_nodes()), -1);
-  for (const int rank : ranks_) {
-    const int node = members.node_of(rank);
-    plan.node_of[static_cast<size_t>(members.worker_id(rank))] = node;
-    int* const leader = &plan.leader_of[static_cast<size_t>(node)];
-    if (*leader < 0) *leader = rank;
-  }
-  const std::vector<int> nodes = plan.WorkerNodes();
-  const auto num_nodes = static_cast<int>(nodes.size());
-  const bool is_one_part = SumPlan::PrefersOnePart(num_nodes, count * value_bytes());
-  plan.is_tree = is_one_part && SumPlan::PrefersTree(num_nodes);
-  const int64_t parts = is_one_part ? 1 : num_nodes;
-  const int64_t line = 64 / value_bytes();
-  int64_t end = 0;
-  for (int64_t i = 0; i < parts; ++i) {
-    const int64_t first = end;
-    end = i + 1 == parts ? count : count / line * (i + 1) / parts * line;
-    if (first < end) plan.parts.push_back({first, end, nodes[static_cast<size_t>(i)]});
-  }
-  return plan;
+void SpanningAggregation::TakeNextChunk() {
+  // When they wait for the end of this chunk, the others have copied the last one, whose memory the
+  // next chunk uses.
+  if (staged_ > done_ + 1 || staged_ == chunks_) return;
+  if (!context_->node_workers()->OthersHaveBegunNext()) return;
+  if (!is_summed_as_it_is()) StageChunk(staged_);
+  ++staged_;
 }
 
 Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
-  const Membership& members = context_->members();
-  if (ChunkCount() == 0) return Status::Ok();
-  if (!is_summed_as_it_is()) Stage(ChunkBegin(), ChunkCount(), value(0));
-  if (state_->link == nullptr) {
-    state_->link =
-        std::make_unique<PieceLink>(context_->control_channel()->messenger(), kAggregateTag);
+  if (sum_ == nullptr) {
+    if (!is_summed_as_it_is()) StageChunk(0);
+    if (state_->link == nullptr) {
+      state_->link =
+          std::make_unique<PieceLink>(context_->control_channel()->messenger(), kAggregateTag);
+    }
+    // No other call has the number of this call's first collective.
+    sum_number_ = static_cast<int64_t>(context_->workers()->sequence());
+    NodeSum::Terms* const terms = this;
+    sum_ = std::make_unique<NodeSum>(
+        sum_number_, plan_, context_->members().node(),
+        SegmentGrid(count_, 1, value_bytes(), piece_ * value_bytes()), reduction_,
+        NodeSum::Formats(), terms,
+        SumSink{value_bytes(), [this](int64_t element) { return value(element); }},
+        state_->link.get());
   }
-  if (sum_ == nullptr || sum_count_ != ChunkCount()) {
-    sum_count_ = ChunkCount();
-    rounds_ = 0;
-    // No other call has the number of this call's first collective. Twice that number leaves
-    // another one for the last chunk, which may be shorter and then needs a sum of its own.
-    sum_number_ = sum_ == nullptr ? static_cast<int64_t>(context_->workers()->sequence() * 2)
-                                  : sum_number_ + 1;
-    NodeSum::Values* const values = this;
-    sum_ =
-        std::make_unique<NodeSum>(sum_number_, PlanOf(sum_count_), members.node(),
-                                  SegmentGrid(sum_count_, 1, value_bytes(), SumPiece::kValueBytes),
-                                  reduction_, NodeSum::Formats(), values, state_->link.get());
-  }
-  ++rounds_;
   Backoff backoff(kLongestNap);
   Instant next_check = limit.NextCheck(Clock::now());
-  while (!IsSummed()) {
+  while (!sum_->HasSummedParts(chunks_ == 1 ? count_ : (done_ + 1) * piece_)) {
     bool any = false;
+    TakeNextChunk();
     const Status stepped =
         failure_.is_set() ? failure_.Get() : failure_.Defer(ExchangePieces(&any));
     if (!stepped.ok() && !stepped.pending()) {
@@ -193,11 +222,6 @@ Status SpanningAggregation::SumAsLeader(const WaitLimit& limit) {
   return Status::Ok();
 }
 
-bool SpanningAggregation::IsSummed() const {
-  // The link keeps the pieces that are still in flight.
-  return sum_->summed() >= rounds_ && sum_->copied() >= rounds_;
-}
-
 Status SpanningAggregation::ExchangePieces(bool* any) {
   MV_RETURN_IF_NOT_OK(state_->link->Advance());
   for (;;) {
@@ -225,19 +249,12 @@ Status SpanningAggregation::ExchangePieces(bool* any) {
 // ---- Small sums ---------------------------------------------------------------------------------
 
 std::vector<WorkerRange> SpanningAggregation::RangesOf(int node) const {
-  const Membership& members = context_->members();
-  std::vector<bool> is_on_node(static_cast<size_t>(members.num_workers()));
-  for (const int rank : ranks_) {
-    if (members.node_of(rank) == node) {
-      is_on_node[static_cast<size_t>(members.worker_id(rank))] = true;
-    }
-  }
-  return SubtreesOf(is_on_node);
+  return SubtreesOf(workers_[static_cast<size_t>(node)], static_cast<int>(plan_.node_of.size()));
 }
 
 std::string SpanningAggregation::Pack() {
   const Membership& members = context_->members();
-  if (!is_summed_as_it_is()) Stage(0, count_, value(0));
+  if (!is_summed_as_it_is()) StageChunk(0);
   std::string bytes;
   PairwiseSum sum(reduction_, members.num_workers(), count_);
   for (const WorkerRange& range : RangesOf(members.node())) {
@@ -245,7 +262,7 @@ std::string SpanningAggregation::Pack() {
     for (const int rank : ranks_here_) {
       if (!range.Contains(members.worker_id(rank))) continue;
       terms.push_back(
-          {members.worker_id(rank), rank == ranks_here_.front() ? value(0) : scratch(rank)});
+          {members.worker_id(rank), rank == ranks_here_.front() ? value(0) : Staged(rank, 0)});
     }
     bytes.append(sum.Of(terms, count_), static_cast<size_t>(count_ * value_bytes()));
   }
@@ -280,35 +297,23 @@ void SpanningAggregation::Finish() {
   });
   // If a node's sums are missing, the call fails on all ranks.
   PairwiseSum sum(reduction_, context_->members().num_workers(), count_);
-  CopyBytes(scratch(context_->members().rank()), sum.Of(terms, count_), sum_bytes);
+  CopyBytes(Staged(context_->members().rank(), 0), sum.Of(terms, count_), sum_bytes);
 }
 
-bool SpanningAggregation::Open(uint64_t round, std::vector<DeltaSource>* sources) {
-  if (round >= rounds_) return false;
-  for (const int rank : ranks_here_) {
-    const char* const values = rank == ranks_here_.front() ? value(0) : scratch(rank);
-    sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values));
+int64_t SpanningAggregation::Open(uint64_t round, int64_t first,
+                                  std::vector<DeltaSource>* sources) {
+  if (round > 0) return first;
+  int64_t end = count_;
+  if (chunks_ > 1) {
+    const SumPlan::Part& part = PartOf(first);
+    if ((first - part.first) / piece_ >= staged_) return first;
+    end = std::min(first + piece_, part.end);
   }
-  return true;
-}
-
-void SpanningAggregation::Apply(int64_t element, int64_t count, const char* sum, int64_t /*terms*/,
-                                char* out) {
-  Store(element, count, sum);
-  if (out != nullptr) CopyBytes(out, sum, static_cast<size_t>(count * value_bytes()));
-}
-
-void SpanningAggregation::Read(int64_t element, int64_t count, char* out) const {
-  CopyBytes(out, value(element), static_cast<size_t>(count * value_bytes()));
-}
-
-void SpanningAggregation::Store(int64_t element, int64_t count, const char* values) {
-  const auto bytes = static_cast<size_t>(count * value_bytes());
-  // An element of the sum is stored after the leader's summand, which is at the same place, has
-  // been added or sent.
-  CopyBytes(value(element), values, bytes);
-  if (ranks_here_.size() == 1 || !is_summed_as_it_is()) return;
-  CopyBytes(scratch(ranks_here_.front()) + element * value_bytes(), values, bytes);
+  for (const int rank : ranks_here_) {
+    const char* const values = rank == ranks_here_.front() ? value(first) : Staged(rank, first);
+    sources->push_back(DeltaSource::Whole(context_->members().worker_id(rank), values, first));
+  }
+  return end;
 }
 
 }  // namespace multiverso

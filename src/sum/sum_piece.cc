@@ -97,13 +97,17 @@ bool SumPiece::Decode(const SegmentGrid& grid, SumPiece* to) const {
   return true;
 }
 
-ListedPiece::ListedPiece(const SegmentGrid& grid, SumPiece* piece, const PieceHeader& start)
-    : grid_(grid), piece_(piece) {
-  piece_->Begin(start, 0);
+PieceWriter::PieceWriter(const SegmentGrid& grid, SumPiece* piece, const PieceHeader& start,
+                         int64_t end, bool is_whole)
+    : grid_(grid),
+      piece_(piece),
+      is_whole_(is_whole),
+      end_(is_whole ? std::min(end, grid.EndOfPiece(start.first)) : end) {
+  piece_->Begin(start, is_whole ? grid.Bytes(start.first, end_) : 0);
 }
 
-bool ListedPiece::Begin(int64_t segment, int64_t terms) {
-  const auto bytes = static_cast<int64_t>(piece_->bytes.size() + listed_.size() * kListedBytes);
+bool PieceWriter::Begin(int64_t segment, int64_t terms) {
+  const auto bytes = static_cast<int64_t>(size_ + listed_.size() * kListedBytes);
   if (!listed_.empty() && bytes + grid_.Bytes(segment, segment + 1) > grid_.piece_bytes()) {
     return false;
   }
@@ -111,17 +115,19 @@ bool ListedPiece::Begin(int64_t segment, int64_t terms) {
   return true;
 }
 
-char* ListedPiece::Append(int64_t count) {
-  const size_t at = piece_->bytes.size();
-  piece_->bytes.resize(at + static_cast<size_t>(count * grid_.element_bytes()));
+char* PieceWriter::Append(int64_t count) {
+  const size_t at = size_;
+  size_ += static_cast<size_t>(count * grid_.element_bytes());
+  if (!is_whole_) piece_->bytes.resize(size_);
   return piece_->bytes.data() + at;
 }
 
-void ListedPiece::End(int64_t end) {
-  std::string& bytes = piece_->bytes;
-  bytes.resize(static_cast<size_t>(RoundUp(static_cast<int64_t>(bytes.size()), kListedBytes)));
-  bytes.append(reinterpret_cast<const char*>(listed_.data()), listed_.size() * kListedBytes);
+void PieceWriter::End(int64_t end) {
   piece_->header()->end = end;
+  if (is_whole_) return;
+  std::string& bytes = piece_->bytes;
+  bytes.resize(static_cast<size_t>(RoundUp(static_cast<int64_t>(size_), kListedBytes)));
+  bytes.append(reinterpret_cast<const char*>(listed_.data()), listed_.size() * kListedBytes);
   piece_->header()->listed = static_cast<int64_t>(listed_.size());
 }
 

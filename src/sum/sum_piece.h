@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "shard/wire_format.h"
+#include "numbers/wire_format.h"
 #include "sum/delta_source.h"
 
 namespace multiverso {
@@ -84,14 +84,18 @@ void SumPiece::ForEachRange(const SegmentGrid& grid, Use use) {
   }
 }
 
-// Collects the segments of a piece that lists them.
-class ListedPiece {
+// Writes the values of a piece: those of all segments, or those of segments that it then lists.
+class PieceWriter {
  public:
-  ListedPiece(const SegmentGrid& grid, SumPiece* piece, const PieceHeader& start);
+  // Begins a piece of segments before `end`.
+  PieceWriter(const SegmentGrid& grid, SumPiece* piece, const PieceHeader& start, int64_t end,
+              bool is_whole);
 
-  // Begins the next segment. Returns false if the piece has no room for it.
+  // Returns the end of the segments that the piece may cover.
+  int64_t end() const { return end_; }
+  // Begins the next listed segment. Returns false if the piece has no room for it.
   bool Begin(int64_t segment, int64_t terms);
-  // Returns room for the next `count` elements of the segment, valid until the next call.
+  // Returns room for the next `count` elements, valid until the next call.
   char* Append(int64_t count);
   // Ends the piece, which covers the segments before `end`.
   void End(int64_t end);
@@ -99,6 +103,9 @@ class ListedPiece {
  private:
   const SegmentGrid& grid_;
   SumPiece* piece_;
+  bool is_whole_;
+  int64_t end_;
+  size_t size_ = sizeof(PieceHeader);  // of the header and the values
   std::vector<ListedSegment> listed_;
 };
 

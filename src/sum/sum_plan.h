@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "node/membership.h"
+
 namespace multiverso {
 
 // The same on all nodes.
@@ -22,6 +24,9 @@ struct SumPlan {
   std::vector<int> node_of;    // the node of each worker
   std::vector<int> leader_of;  // the rank that sends and receives for each node
 
+  // Returns the workers' nodes and the leaders of a session, without parts.
+  static SumPlan Of(const Membership& members);
+
   // Returns whether a sum of that many bytes takes less time as one part than as a part per node,
   // because it depends on the number of messages.
   static constexpr bool PrefersOnePart(int nodes, int64_t bytes) {
@@ -30,6 +35,8 @@ struct SumPlan {
   // Returns whether a sum of one part takes less time along a binomial tree, in which it waits for
   // O(log n) messages, than in a star, whose root handles n messages.
   static constexpr bool PrefersTree(int nodes) { return nodes >= 32; }
+  // Returns the workers of each node, in ascending order.
+  std::vector<std::vector<int>> WorkersByNode() const;
   // Returns the nodes that have workers, in the order of their first workers.
   std::vector<int> WorkerNodes() const;
   // Returns the node to which that node sends its sums of a part, or kNoNode for the root.

@@ -69,7 +69,7 @@ Transfer::Transfer(RankContext* context, AggregationState* state, const Call& ca
       me_(context->members().worker_id()),
       workers_(static_cast<int>(context->workers()->members().size())) {
   const int64_t room =
-      NodeMemory::kScratchAreaBytes - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
+      context_->memory()->scratch_area_bytes() - RoundUp(workers_ * int64_t{sizeof(Sizes)}, kLine);
   const int64_t slots = sends_to_all() ? 1 : workers_;
   in_chunk_ = room / slots / kLine * kLine / element_bytes();
   if (WouldOverwrite()) CopySent();
@@ -255,16 +255,13 @@ void Transfer::TakeChunk(int64_t chunk) {
 
 void Transfer::CombineChunk(int64_t chunk) {
   const Part& part = call_.received[0];
-  const int64_t end = CountIn(part, chunk);
-  ElementSum sum(reduction_, workers_, end);
-  std::vector<PairwiseSum::Term> terms(static_cast<size_t>(workers_));
-  for (int64_t begin = 0; begin < end; begin += sum.at_a_time()) {
-    const int64_t offset = begin * element_bytes();
-    for (int worker = 0; worker < workers_; ++worker) {
-      terms[static_cast<size_t>(worker)] = {worker, Source(worker, chunk) + offset};
-    }
-    sum.Store(terms, std::min(sum.at_a_time(), end - begin), ElementOf(part, chunk) + offset);
+  const int64_t count = CountIn(part, chunk);
+  std::vector<PairwiseSum::Term> terms;
+  for (int worker = 0; worker < workers_; ++worker) {
+    terms.push_back({worker, Source(worker, chunk)});
   }
+  ElementSum(reduction_, workers_, count)
+      .Store(terms, count, ElementOf(part, chunk), [](int64_t, int64_t) {});
 }
 
 }  // namespace multiverso

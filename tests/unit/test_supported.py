@@ -20,8 +20,8 @@ ELSEWHERE = {
     frozenset(("elastic", "not Linux")): "tests/mpi/test_posix.py",
     frozenset(("on disk", "not Linux")): "tests/mpi/test_posix.py",
     frozenset(("not Linux", "attach")): "tests/mpi/test_posix.py",
-    frozenset(("keys", "live view")): "tests/cpp/table/table_test.cc: a HashTable has no view",
-    frozenset(("row-wise updater", "ParamSync")): "tests/cpp/table/param_sync_test.cc",
+    frozenset(("keys", "live view")): "tests/cpp/calls/table_test.cc: a HashTable has no view",
+    frozenset(("row-wise updater", "ParamSync")): "tests/cpp/calls/param_sync_test.cc",
 }
 
 ROOT = Path(__file__).resolve().parents[2]

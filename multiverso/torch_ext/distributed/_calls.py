@@ -15,6 +15,7 @@ from torch.distributed import ReduceOp
 
 from multiverso._native import capi
 from multiverso._native.library import checked, lib, undeclared
+from multiverso.torch_ext.distributed._arguments import ArgumentValueError
 
 #: The types that the library combines.
 DTYPES: Final = {
@@ -44,15 +45,18 @@ OPS: Final = {
 #: Calls that only copy take tensors of other types as bytes.
 _BYTES: Final = capi.MV_UINT8
 
+#: The longest limit of a call, which is a year.
+_MOST_MS: Final = 365 * 24 * 3600 * 1000
+
 _STRUCT_SIZE: Final = sizeof(capi.MV_CollectiveCall)
 _run: Final = undeclared("MV_SessionRun")
 _aggregate: Final = undeclared("MV_SessionAggregate")
 
 
 @functools.cache
-def _number_of(dtype: torch.dtype) -> int:
+def _number_of(kind: object) -> int:
     """Return a number for a type, which all ranks must pass, as they pass the library's types."""
-    return zlib.crc32(str(dtype).encode()) >> 1
+    return zlib.crc32(str(kind).encode()) >> 1
 
 
 class Span(NamedTuple):
@@ -62,17 +66,12 @@ class Span(NamedTuple):
     size: int
 
 
-def can_use(tensor: torch.Tensor) -> bool:
-    """Return whether the library can read the memory of a tensor."""
-    return tensor.is_cpu and tensor.layout is torch.strided
-
-
 def _address(tensor: torch.Tensor) -> int:
-    """Return where the memory of a tensor is; raise TypeError if the library cannot read it."""
-    if not can_use(tensor):
-        msg = f"expected a dense tensor on the CPU, received {tensor.layout} on {tensor.device}"
-        raise TypeError(msg)
+    """Return where the memory of a dense tensor is."""
     address: int = tensor.data_ptr()
+    if not address and tensor.numel():
+        msg = "expected a tensor with memory, received one whose storage has been freed"
+        raise ArgumentValueError(msg)
     return address
 
 
@@ -96,6 +95,10 @@ def spans_of_rows(tensor: torch.Tensor, rows: Sequence[int]) -> list[Span]:
         parts.append(Span(address, number * in_row))
         address += number * in_row * tensor.element_size()
     return parts
+
+
+def _milliseconds(seconds: float) -> int:
+    return min(math.ceil(seconds * 1000), _MOST_MS)
 
 
 class Call:
@@ -130,13 +133,20 @@ class Call:
         self.raw = raw
 
 
+def agreement(kind: str) -> Call:
+    """Return a call that fails unless all ranks are about to make a call of that kind."""
+    nothing = Span(0, 0)
+    return Call(capi.MV_CALL_BROADCAST, torch.uint8, [], [nothing], _number_of(kind))
+
+
 class SharedMemory:
     """The session of the ranks of a group, beside that of `multiverso.init`."""
 
     def __init__(self, job: str, rank: int, size: int, timeout: timedelta) -> None:
+        self.seconds = timeout.total_seconds()
         raw = capi.MV_SessionOptions()
         checked.MV_SessionOptionsInit(byref(raw))
-        raw.timeout_ms = math.ceil(timeout.total_seconds() * 1000)
+        raw.timeout_ms = _milliseconds(self.seconds)
         raw.start_timeout_ms = raw.timeout_ms
         raw.peer_timeout_ms = min(raw.peer_timeout_ms, raw.timeout_ms)
         if size > 1:
@@ -145,6 +155,12 @@ class SharedMemory:
             raw.job_rank, raw.job_size = rank, size
         self._handle = capi.MV_Session()
         checked.MV_SessionOpen(byref(raw), byref(self._handle))
+
+    def limit(self, seconds: float) -> None:
+        """Let the calls of this rank end in an error if they wait for longer than that."""
+        if seconds != self.seconds:
+            checked.MV_SessionSetTimeout(self._handle, _milliseconds(seconds))
+            self.seconds = seconds
 
     def aggregate(self, op: c_int32, dtype: c_int32, tensor: torch.Tensor) -> None:
         """Combine a contiguous tensor over the ranks, in place."""

@@ -7,10 +7,10 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import distributed
 
 from multiverso.torch_ext.distributed._group import MultiversoGroup
+from multiverso.torch_ext.distributed._operators import group_of_operators
 from multiverso.torch_ext.distributed._rendezvous import meet_ranks
 
 _log = logging.getLogger("multiverso")
@@ -45,12 +45,7 @@ def _gloo_group(store: distributed.Store, rank: int, size: int, timeout: timedel
     gloo = distributed.ProcessGroupGloo(distributed.PrefixStore("gloo", store), rank, size, timeout)
     if not hasattr(distributed.ProcessGroup, "_set_default_backend"):
         return gloo  # An older PyTorch makes the group itself, for tensors on CPUs.
-    group = distributed.ProcessGroup(store, rank, size)
-    kind = distributed.ProcessGroup.BackendType.GLOO
-    group._set_default_backend(kind)
-    for device in ("cpu", "cuda"):
-        group._register_backend(torch.device(device), kind, gloo)
-    return group
+    return group_of_operators(store, rank, size, gloo)
 
 
 def _require_only_backend() -> None:

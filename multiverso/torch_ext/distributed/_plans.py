@@ -6,57 +6,107 @@ contiguous copy, which is copied back at the end.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.distributed import ReduceOp
 
 from multiverso._native import capi
-from multiverso.torch_ext.distributed._calls import DTYPES, OPS, Call, span, spans, spans_of_rows
+from multiverso.torch_ext.distributed._arguments import ArgumentTypeError, ArgumentValueError
+from multiverso.torch_ext.distributed._calls import (
+    DTYPES,
+    OPS,
+    Call,
+    agreement,
+    span,
+    spans,
+    spans_of_rows,
+)
+from multiverso.torch_ext.distributed._tensors import dense, is_dense, require_memory
 
 
 class Plan(NamedTuple):
-    """A call of the library."""
+    """What the library does for a call."""
 
-    call: Call
+    calls: list[Call]
     #: The memory that it reads and writes.
     used: list[torch.Tensor]
     #: What must be done with the results when it has ended.
     finish: list[Callable[[], object]]
 
 
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether the memory of a tensor has its elements, one after the other."""
-    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+#: PyTorch's functions for two tensors.
+_COMBINED: Final = {
+    ReduceOp.SUM: torch.add,
+    ReduceOp.AVG: torch.add,
+    ReduceOp.PRODUCT: torch.mul,
+    ReduceOp.MIN: torch.minimum,
+    ReduceOp.MAX: torch.maximum,
+    ReduceOp.BAND: torch.bitwise_and,
+    ReduceOp.BOR: torch.bitwise_or,
+    ReduceOp.BXOR: torch.bitwise_xor,
+}
 
 
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or a copy whose memory has its elements, one after the other."""
-    return tensor if is_dense(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
+def by_gloo(name: str, tensor: torch.Tensor, make: Callable[[], Any]) -> Plan:
+    """Let gloo make a call that the library cannot make, if all ranks are about to."""
+    kind = f"{name} of {tensor.layout} {tensor.dtype} on {tensor.device.type}"
+
+    def make_outside() -> None:
+        with torch.inference_mode(mode=False):
+            make().wait()
+
+    return Plan([agreement(kind)], [tensor], [make_outside])
 
 
-def reduction(tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
-    """Combine a tensor over the ranks, in place."""
-    tensor = _real(tensor, op)
+def reduction_of_all(tensors: Sequence[torch.Tensor], ranks: int, op: Any) -> Plan:
+    """Combine several tensors over the ranks, and with each other. Each gets the result."""
+    if len(tensors) == 1:
+        return reduction(tensors[0], ranks, op)
+    _require_dtype(tensors[0], tensors)
+    _require_op(op, tensors[0].dtype)
+    with torch.no_grad():
+        total = functools.reduce(_COMBINED[op], map(dense, tensors))
+    made = reduction(total, ranks, op)
+    return made._replace(finish=[*made.finish, *_copies(total, tensors)])
+
+
+def reductions(tensors: Sequence[torch.Tensor], ranks: int, op: Any) -> list[Plan]:
+    """Combine each tensor over the ranks, in place. Two of them may share memory."""
+    copies = _overlap(tensors)
+    return [reduction(tensor, ranks, op, copies) for tensor in tensors]
+
+
+def reduction(tensor: torch.Tensor, ranks: int, op: Any, copies: bool = False) -> Plan:
+    """Combine a tensor over the ranks, in place, or in a copy that is copied back."""
     whole, finish = writable(tensor, keeps=True)
-    code = _code(op, whole, ranks, finish)
-    call = Call(capi.MV_CALL_AGGREGATE, tensor.dtype, [], [span(whole)], code)
-    return Plan(call, [whole], finish)
+    if copies and whole is tensor:
+        whole = tensor.detach().clone()
+        finish = _copies(whole, [tensor])
+    whole = _real(whole, op)
+    code, before = _code(op, whole, ranks, finish)
+    call = Call(capi.MV_CALL_AGGREGATE, whole.dtype, [], [span(whole)], code)
+    return Plan([*before, call], [whole], finish)
 
 
 def reduction_to_one(tensor: torch.Tensor, root: int, rank: int, ranks: int, op: Any) -> Plan:
     """Combine a tensor over the ranks, in place on rank `root`, and leave those of the others."""
-    parts = [tensor.new_empty(0)] * ranks
+    parts = [_nothing(tensor)] * ranks
     output, parts[root] = tensor if rank == root else parts[0], tensor
     return scatter(output, parts, op)
 
 
-def broadcast(tensor: torch.Tensor, root: int) -> Plan:
-    """Copy a tensor of rank `root` to the others."""
+def broadcast(tensors: Sequence[torch.Tensor], root: int, which: int = 0) -> Plan:
+    """Copy a tensor of rank `root`, by its number, to the others, and to the others in the list."""
+    tensor = tensors[which]
+    others = [other for other in tensors if other is not tensor]
+    _require_dtype(tensor, others)
     whole, finish = writable(tensor, keeps=True)
     call = Call(capi.MV_CALL_BROADCAST, tensor.dtype, [], [span(whole)], root=root)
-    return Plan(call, [whole], finish)
+    return Plan([call], [whole], [*finish, *_copies(whole, others)])
 
 
 def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
@@ -67,7 +117,7 @@ def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
     call = Call(
         capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], [span(whole) for whole in wholes]
     )
-    return Plan(call, [source, *wholes], finish)
+    return Plan([call], [source, *wholes], finish)
 
 
 def gather_into(output: torch.Tensor, tensor: torch.Tensor, ranks: int) -> Plan:
@@ -77,39 +127,37 @@ def gather_into(output: torch.Tensor, tensor: torch.Tensor, ranks: int) -> Plan:
     source = dense(tensor)
     whole, finish = writable(output)
     call = Call(capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], spans(whole, ranks))
-    return Plan(call, [source, whole], finish)
+    return Plan([call], [source, whole], finish)
 
 
 def scatter(output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Plan:
     """Combine the tensors that the ranks have for this one."""
     ranks = len(inputs)
     _require_dtype(output, inputs)
-    output, inputs = _real(output, op), [_real(tensor, op) for tensor in inputs]
-    sources = [dense(tensor) for tensor in inputs]
+    sources = [_real(dense(tensor), op) for tensor in inputs]
     whole, finish = writable(output)
-    code = _code(op, whole, ranks, finish)
+    whole = _real(whole, op)
+    code, before = _code(op, whole, ranks, finish)
     sent = [span(source) for source in sources]
-    call = Call(capi.MV_CALL_REDUCE_SCATTER, output.dtype, sent, [span(whole)], code)
-    return Plan(call, [whole, *sources], finish)
+    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, sent, [span(whole)], code)
+    return Plan([*before, call], [whole, *sources], finish)
 
 
 def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
     """Combine the parts that the tensors of all ranks have for this one."""
     _require_dtype(output, [tensor])
     _require_size("input", tensor, output.numel() * ranks)
-    output, tensor = _real(output, op), _real(tensor, op)
-    source = dense(tensor)
+    source = _real(dense(tensor), op)
     whole, finish = writable(output)
-    code = _code(op, whole, ranks, finish)
-    call = Call(
-        capi.MV_CALL_REDUCE_SCATTER, output.dtype, spans(source, ranks), [span(whole)], code
-    )
-    return Plan(call, [whole, source], finish)
+    whole = _real(whole, op)
+    code, before = _code(op, whole, ranks, finish)
+    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, spans(source, ranks), [span(whole)], code)
+    return Plan([*before, call], [whole, source], finish)
 
 
 def from_one(output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int, ranks: int) -> Plan:
     """Receive a tensor from rank `root`, which has `inputs` for the ranks; the others have none."""
-    nothing = output.new_empty(0)
+    nothing = _nothing(output)
     wholes = [nothing] * ranks
     wholes[root], finish = writable(output)
     return _exchange(inputs or [nothing] * ranks, wholes, finish)
@@ -117,7 +165,7 @@ def from_one(output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int, ra
 
 def to_one(outputs: Sequence[torch.Tensor], tensor: torch.Tensor, root: int, ranks: int) -> Plan:
     """Send a tensor to rank `root`, which has `outputs` of the ranks; the others have none."""
-    nothing = tensor.new_empty(0)
+    nothing = _nothing(tensor)
     sources = [nothing] * ranks
     sources[root] = tensor
     wholes, finish = _writables(outputs or [nothing] * ranks)
@@ -139,7 +187,7 @@ def _exchange(
     sources = [dense(tensor) for tensor in inputs]
     sent, received = [span(source) for source in sources], [span(whole) for whole in wholes]
     call = Call(capi.MV_CALL_ALL_TO_ALL, wholes[0].dtype, sent, received)
-    return Plan(call, [*sources, *wholes], finish)
+    return Plan([call], [*sources, *wholes], finish)
 
 
 def exchange_rows(
@@ -155,32 +203,31 @@ def exchange_rows(
     whole, finish = writable(output)
     sent = spans_of_rows(source, _rows("input", tensor, ranks, input_rows))
     received = spans_of_rows(whole, _rows("output", output, ranks, output_rows))
-    return Plan(
-        Call(capi.MV_CALL_ALL_TO_ALL, output.dtype, sent, received), [source, whole], finish
-    )
+    call = Call(capi.MV_CALL_ALL_TO_ALL, output.dtype, sent, received)
+    return Plan([call], [source, whole], finish)
 
 
 def barrier() -> Plan:
     """Wait for all ranks."""
-    return Plan(Call(capi.MV_CALL_BARRIER, torch.uint8, [], []), [], [])
+    return Plan([Call(capi.MV_CALL_BARRIER, torch.uint8, [], [])], [], [])
 
 
 def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> Sequence[int]:
     if not tensor.dim():
         msg = f"{what}: expected a tensor with rows, received a scalar"
-        raise ValueError(msg)
+        raise ArgumentValueError(msg)
     length = tensor.shape[0]
     if not rows:
         if length % ranks:
             msg = f"{what}: expected rows for each of {ranks} ranks, received {length} rows"
-            raise ValueError(msg)
+            raise ArgumentValueError(msg)
         return [length // ranks] * ranks
     if len(rows) != ranks or min(rows) < 0 or sum(rows) != length:
         msg = (
             f"{what}_split_sizes: expected {ranks} numbers whose sum is {length}, received "
             f"{list(rows)}"
         )
-        raise ValueError(msg)
+        raise ArgumentValueError(msg)
     return rows
 
 
@@ -188,8 +235,28 @@ def writable(
     tensor: torch.Tensor, keeps: bool = False
 ) -> tuple[torch.Tensor, list[Callable[[], object]]]:
     """Return a contiguous tensor, with the content if `keeps`, and what copies it back."""
+    if not is_dense(tensor):
+        require_memory(tensor)
     whole = dense(tensor) if keeps or is_dense(tensor) else _room_for(tensor)
     return whole, [] if whole is tensor else [lambda: tensor.copy_(whole)]
+
+
+def _copies(whole: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[Callable[[], object]]:
+    return [functools.partial(tensor.copy_, whole) for tensor in tensors]
+
+
+def _overlap(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether two of the tensors share memory in which the library would write."""
+    found = sorted(
+        (tensor.data_ptr(), tensor.numel() * tensor.element_size())
+        for tensor in tensors
+        if is_dense(tensor)
+    )
+    return any(a + size > b for (a, size), (b, _) in itertools.pairwise(found))
+
+
+def _nothing(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=tensor.dtype)
 
 
 def _room_for(tensor: torch.Tensor) -> torch.Tensor:
@@ -197,9 +264,9 @@ def _room_for(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _real(tensor: torch.Tensor, op: Any) -> torch.Tensor:
-    """Return complex numbers as pairs of numbers, which are summed in the same way."""
+    """Return dense complex numbers as pairs of numbers, which are summed in the same way."""
     is_sum = op in (ReduceOp.SUM, ReduceOp.AVG) and tensor.is_complex()
-    return torch.view_as_real(dense(tensor)) if is_sum else tensor
+    return torch.view_as_real(tensor) if is_sum else tensor
 
 
 def _writables(
@@ -209,38 +276,43 @@ def _writables(
     return [whole for whole, _ in pairs], [copy for _, finish in pairs for copy in finish]
 
 
-def _code(op: Any, whole: torch.Tensor, ranks: int, finish: list[Callable[[], object]]) -> int:
-    """Return the code of an operation. An average of integers is a sum that `finish` divides."""
+def _code(
+    op: Any, whole: torch.Tensor, ranks: int, finish: list[Callable[[], object]]
+) -> tuple[int, list[Call]]:
+    """Return the code of an operation, and the calls before it.
+
+    An average of integers is a sum that `finish` divides, if all ranks are about to divide it.
+    """
     _require_op(op, whole.dtype)
     if OPS[op] == capi.MV_OP_MEAN and not whole.dtype.is_floating_point:
         finish.insert(0, lambda: whole.div_(ranks, rounding_mode="trunc"))
-        return capi.MV_OP_SUM
-    return OPS[op]
+        return capi.MV_OP_SUM, [agreement(f"{op} of {whole.dtype}")]
+    return OPS[op], []
 
 
 def _require_op(op: Any, dtype: torch.dtype) -> None:
-    """Raise ValueError or TypeError unless an operation is for tensors of a dtype."""
+    """Raise an error unless an operation is for tensors of a dtype."""
     if op not in OPS:
         msg = f"op: expected one of {', '.join(known.name for known in OPS)}, received {op}"
-        raise ValueError(msg)
+        raise ArgumentValueError(msg)
     if dtype not in DTYPES or (dtype is torch.bool and OPS[op] == capi.MV_OP_MEAN):
         allowed = ", ".join(str(known).removeprefix("torch.") for known in DTYPES)
         msg = f"{op.name}: expected tensors of {allowed} (AVG: no bool), received {dtype}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(msg)
     is_bitwise = op in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
     if is_bitwise and dtype.is_floating_point:
         msg = f"{op.name}: expected tensors of integers or bools, received {dtype}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(msg)
 
 
 def _require_dtype(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
     for other in others:
         if other.dtype is not tensor.dtype:
             msg = f"expected tensors of one dtype, received {tensor.dtype} and {other.dtype}"
-            raise TypeError(msg)
+            raise ArgumentTypeError(msg)
 
 
 def _require_size(what: str, tensor: torch.Tensor, count: int) -> None:
     if tensor.numel() != count:
         msg = f"{what}: expected {count} elements, received {tensor.numel()}"
-        raise ValueError(msg)
+        raise ArgumentValueError(msg)

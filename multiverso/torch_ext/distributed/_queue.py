@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-from multiverso.errors import StateError
+from multiverso.errors import ForkedError, StateError
 from multiverso.torch_ext.distributed._threads import OrderedThread
 
 
@@ -50,15 +53,34 @@ class CallQueue:
     callback may also wait for a call that was started later.
     """
 
+    #: The queues of this process, whose state a forked child does not know.
+    _all: Final[weakref.WeakSet[CallQueue]] = weakref.WeakSet()
+
     def __init__(self, name: str) -> None:
+        self._name = name
+        self._end_error: StateError | None = None
+        self._renew()
+        self._all.add(self)
+
+    def _renew(self) -> None:
+        """Begin without a call."""
         self._waiting: deque[QueuedCall] = deque()
         # Held while a call is made. A `with` statement always releases it, but Ctrl-C may come
         # between a call of `acquire` and the next statement: then no further call would be made.
         self._turn = threading.RLock()
         # A signal handler may end the queue while its thread starts a call.
         self._starting = threading.RLock()
-        self._thread = OrderedThread(name)
-        self._end_reason: str | None = None
+        self._thread = OrderedThread(self._name)
+
+    @classmethod
+    def end_all_in_child(cls) -> None:
+        """Let all calls in a forked child fail, whose locks a thread of the parent may hold."""
+        for queue in list(cls._all):
+            queue._renew()
+            queue._end_error = ForkedError(
+                "this process was forked from a rank of the group, whose calls only that rank can "
+                "make"
+            )
 
     def run(self, make: Callable[[], None]) -> None:
         """Make a call, after those that have been started."""
@@ -81,6 +103,7 @@ class CallQueue:
         """Wait for a call, without end if there are no `seconds`. Return whether it has ended."""
         if call.is_over():
             return True
+        self.require_parent()
         self.require_no_call()
         # With a limit, this thread must not begin to wait for other ranks.
         if seconds is not None and not self.is_current():
@@ -105,14 +128,18 @@ class CallQueue:
     def end(self, reason: str) -> None:
         """Let all further calls fail, and end the thread after these."""
         with self._starting:
-            self._end_reason = reason
+            self._end_error = StateError(f"this rank has left the group: {reason}")
             self._thread.end()
 
     def require_open(self) -> None:
         """Raise StateError if the queue has ended."""
-        if self._end_reason is not None:
-            msg = f"this rank has left the group: {self._end_reason}"
-            raise StateError(msg)
+        if self._end_error is not None:
+            raise self._end_error
+
+    def require_parent(self) -> None:
+        """Raise ForkedError in a child that was forked from the process of the queue."""
+        if isinstance(self._end_error, ForkedError):
+            raise self._end_error
 
     def require_no_call(self) -> None:
         """Raise StateError for a signal handler in the middle of a call, which this then ends."""
@@ -140,3 +167,7 @@ class CallQueue:
             finally:
                 if call.is_over():  # Ctrl-C may come before it begins.
                     self._waiting.popleft()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=CallQueue.end_all_in_child)

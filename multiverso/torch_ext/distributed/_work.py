@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, Final, TypeVar
 
 import torch
 from torch import distributed
 from torch.distributed.distributed_c10d import Work as C10dWork
 
-from multiverso.errors import MultiversoError
+from multiverso.errors import ForkedError, MultiversoError, OperationTimeout
+from multiverso.torch_ext.distributed._arguments import ArgumentTypeError, ArgumentValueError
 from multiverso.torch_ext.distributed._queue import CallQueue, QueuedCall
 
 _Class = TypeVar("_Class")
@@ -22,28 +26,41 @@ _NO_LIMIT: Final = timedelta(0)
 
 #: Held while a thread makes the future of a call that was made at once.
 _making_future: Final = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_making_future._at_fork_reinit)  # type: ignore[attr-defined]
+
+
+#: What PyTorch calls what the library names in its texts.
+_WORDS: Final = {
+    r"\baggregate\b": "all_reduce",
+    r"\bworker (?=\d)": "rank ",
+    r"timeout= of init sets": "the timeout of the group says",
+}
 
 
 class ErrorsOfPyTorch:
-    """A context that turns errors of the library into the one that PyTorch has for backends."""
+    """Turns errors of the library into the one that PyTorch has for backends."""
 
     def __init__(self, group: str) -> None:
         self._group = group
 
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Raise DistBackendError if the library has raised an error."""
-        if isinstance(error, MultiversoError):
-            raise self.converted(error) from error
-
-    def converted(self, error: Exception) -> Exception:
-        """Return the error of PyTorch for one of the library, or another error as it is."""
+    def converted(self, error: Exception, name: str) -> Exception:
+        """Return the error of PyTorch for one of the library in a call, or another as it is."""
+        if isinstance(error, RuntimeError) and not isinstance(error, MultiversoError):
+            return error
+        text = str(error)
+        for ours, theirs in _WORDS.items():
+            text = re.sub(ours, theirs, text)
+        if type(error) in (ValueError, TypeError):  # The library received a wrong argument.
+            wrong = ArgumentTypeError if type(error) is TypeError else ArgumentValueError
+            return wrong(text)
         if not isinstance(error, MultiversoError):
             return error
-        text = f"{type(error).__name__}: {error} (in the process group of {self._group})"
-        wrapped: Exception = distributed.DistBackendError(text)
+        limit = "timed out: " if isinstance(error, OperationTimeout) else ""
+        where = f"(in {name} of the process group of {self._group})"
+        wrapped: Exception = distributed.DistBackendError(
+            f"{type(error).__name__}: {limit}{text} {where}"
+        )
         return wrapped
 
 
@@ -61,6 +78,15 @@ def untraced(kind: type[_Class]) -> type[_Class]:
             strategy = frames._FrameExecStrategy(skip, skip)
             frames.set_code_exec_strategy(method.__code__, strategy)
     return kind
+
+
+def _is_hook(caller: FrameType | None) -> bool:
+    """Return whether PyTorch's code in C++ calls in the backward pass of a model.
+
+    The hook that DistributedDataParallel has for gradients in float16 takes only a future whose
+    value is known to be tensors. In Python, there is none for a call that has not ended.
+    """
+    return caller is None or caller.f_code.co_name == "_engine_run_backward"
 
 
 @untraced
@@ -119,9 +145,11 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         tensors: list[torch.Tensor],
         queue: CallQueue,
         errors: ErrorsOfPyTorch,
+        name: str,
         make: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
+        self._name = name
         self._tensors = tensors
         self._queue = queue
         self._errors = errors
@@ -137,9 +165,11 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Wait until the call has ended, and return True or raise its error."""
         seconds = timeout.total_seconds() if timeout > _NO_LIMIT else None
-        if self._call is not None and not self._queue.wait(self._call, seconds):
-            msg = f"a collective call has not ended within {seconds:g} s"
-            raise distributed.DistBackendError(msg)
+        if self._call is not None:
+            self._require_parent()
+            if not self._queue.wait(self._call, seconds):
+                msg = f"{self._name} timed out: it has not ended within {seconds:g} s"
+                raise distributed.DistBackendError(msg)
         error = self.exception()
         if error is not None:
             raise error
@@ -161,7 +191,7 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
         """Return the error of the call, or None if it has none so far."""
         if self._call is None or self._call.error is None:
             return None
-        return self._errors.converted(self._call.error)
+        return self._errors.converted(self._call.error, self._name)
 
     def result(self) -> list[torch.Tensor]:
         """Wait, and return the tensors that the call has set."""
@@ -170,6 +200,9 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future whose value is the list of tensors that the call sets."""
+        self._require_parent()
+        if self._tensors and self._tensors[0].dtype is torch.float16 and _is_hook(sys._getframe(1)):
+            return torch._C.fork(self.result)
         if self._call is None:
             with _making_future:
                 if self._future is None:
@@ -180,6 +213,14 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
             self._queue.wait(self._call)
             self._complete_future()
         return self._future
+
+    def _require_parent(self) -> None:
+        """Raise an error in a forked child for a call that only its parent knows the end of."""
+        if not self.is_completed():
+            try:
+                self._queue.require_parent()
+            except ForkedError as error:
+                raise self._errors.converted(error, self._name) from None
 
     def _make_future(self) -> None:
         self._begun: torch.futures.Future[Any] = torch.futures.Future()

@@ -219,6 +219,10 @@ typedef struct MV_CollectiveCall {
  * sizes must fit together on all (MV_ERR_MISMATCH). Calls that send arrays need a session of one
  * node with MV_LOSS_FAILS (MV_ERR_UNSUPPORTED). */
 MV_EXPORT int32_t MV_SessionRun(MV_Session session, const MV_CollectiveCall* call);
+
+/* Sets how long this rank's later calls wait for other ranks, instead of timeout_ms of the options.
+ * May be MV_NO_LIMIT. The ranks need not agree. */
+MV_EXPORT int32_t MV_SessionSetTimeout(MV_Session session, int64_t timeout_ms);
 /* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the other
  * workers continue without it. This worker may still get the state after the last complete round,
  * and must still close the session. */

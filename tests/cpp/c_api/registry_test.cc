@@ -73,7 +73,8 @@ int TryEverything(MV_Session session, MV_Table table, int32_t expected) {
   const int places[] = {
       TryNeedy(session, expected, true),
       first_other(session, MV_SessionBarrier, MV_SessionAggregate, MV_SessionFinish,
-                  MV_SessionSaveWait, MV_SessionFlush, MV_SessionClose, MV_SessionLeave),
+                  MV_SessionSaveWait, MV_SessionFlush, MV_SessionSetTimeout, MV_SessionClose,
+                  MV_SessionLeave),
       TryNeedy(table, expected, true),
       first_other(table, MV_TableFlush, MV_TableGetRows, MV_TableAddRows, MV_TableGetPart,
                   MV_TableAddPart, MV_TableCheckHyper, MV_TableSetHyper, MV_TableFree),

@@ -192,7 +192,7 @@ TEST(Group, IsCompleteWhenTheLastRankDiesBeforeItAnnouncesThat) {
   Begin(ranks, 0);
   // Rank 1 writes its slot and its sequence, and dies before the rest of its announcement.
   auto& slot = ranks[1]->memory()->slot(1).groups[0];
-  slot.SlotFor(1).Write(1, CollectiveKind::kBarrier, nullptr, 0);
+  slot.SlotFor(1).Write(CollectiveKind::kBarrier, nullptr, 0);
   slot.sequence.store(1);
   EXPECT_TRUE(Wait(ranks, 0).ok());
 }

@@ -2,78 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <random>
 #include <string>
-#include <thread>
 
-#include "support/limits.h"
-#include "support/rank_contexts.h"
+#include "memory/segment.h"
+#include "node/node_memory.h"
 #include "support/spanning_members.h"
+#include "support/status.h"
 
 namespace multiverso::testing {
 namespace {
-
-constexpr size_t kBytes = ExchangeSlot::kMaxBytes;
-
-// Returns the rank's payload: bytes of one value, which differs from that of the next 250 payloads.
-std::string PayloadOf(uint64_t sequence) {
-  return std::string(kBytes, static_cast<char>(sequence % 251));
-}
-
-void Barrier(uint64_t sequence, RankContext* rank) {
-  const std::string payload = PayloadOf(sequence);
-  rank->world()->BeginAllgather(CollectiveKind::kBarrier, payload.data(),
-                                static_cast<int64_t>(payload.size()));
-  ASSERT_TRUE(rank->world()->Wait(WithoutWaiting()).ok());
-}
-
-bool Pack(const RankContext& rank, uint64_t sequence, std::string* bytes) {
-  return PackContribution(*rank.memory(), rank.members(), /*group=*/0, sequence, bytes);
-}
-
-bool CanPack(const RankContext& rank, uint64_t sequence) {
-  std::string bytes;
-  return Pack(rank, sequence, &bytes);
-}
-
-TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
-  const RankContexts ranks(AllOf(1));
-  Barrier(1, ranks[0]);
-  Barrier(2, ranks[0]);
-  // A rank that begins its third collective first overwrites the payload of the first one.
-  ranks[0]->memory()->slot(0).groups[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
-  EXPECT_FALSE(CanPack(*ranks[0], 1));
-  EXPECT_TRUE(CanPack(*ranks[0], 2));
-}
-
-TEST(PackContribution, IsConsistentWhileTheRankContinues) {
-  constexpr uint64_t kCollectives = 100'000;
-  const RankContexts ranks(AllOf(1));
-  const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).groups[0].sequence;
-  std::thread writer([&] {
-    for (uint64_t number = 1; number <= kCollectives; ++number) Barrier(number, ranks[0]);
-  });
-  uint64_t num_packed = 0;
-  uint64_t num_wrong = 0;
-  for (uint64_t last = 0; last < kCollectives;) {
-    last = sequence.load(std::memory_order_acquire);
-    for (uint64_t number = last < 2 ? 1 : last - 1; number <= last; ++number) {
-      std::string bytes;
-      if (!Pack(*ranks[0], number, &bytes)) continue;
-      ++num_packed;
-      // The payload is at the end of the bytes, after the headers.
-      const bool is_right =
-          bytes.size() >= kBytes && bytes.substr(bytes.size() - kBytes) == PayloadOf(number);
-      num_wrong += is_right ? 0 : 1;
-    }
-  }
-  writer.join();
-  // The last two contributions are always known, because no later one overwrites them.
-  EXPECT_GE(num_packed, 2U);
-  EXPECT_EQ(num_wrong, 0U);
-}
 
 // The contribution of node 1 (ranks 1 and 2) to collective 7 of the world.
 class ContributionOfNode1 : public ::testing::Test {
@@ -85,7 +24,8 @@ class ContributionOfNode1 : public ::testing::Test {
     for (const int rank : {1, 2}) {
       RankSlot::GroupProgress& progress = memory.slot(rank).groups[0];
       const std::string& payload = payloads[rank - 1];
-      progress.SlotFor(7).Write(7, CollectiveKind::kCreateTable, payload.data(), payload.size());
+      EXPECT_FALSE(PackContribution(memory, theirs, /*group=*/0, 7, &bytes_));
+      progress.SlotFor(7).Write(CollectiveKind::kCreateTable, payload.data(), payload.size());
       progress.sequence.store(7);
     }
     EXPECT_TRUE(PackContribution(memory, theirs, /*group=*/0, 7, &bytes_));

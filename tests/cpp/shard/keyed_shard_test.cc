@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "memory/segment.h"
-#include "shard/make_updater.h"
+#include "numbers/make_updater.h"
 #include "support/calls.h"
 #include "support/status.h"
 

@@ -35,11 +35,11 @@ std::vector<float> InitialValues(int64_t rows, int64_t columns, int64_t first_ro
 TEST(LazyRows, AreTouchedOnceByConcurrentRanks) {
   constexpr int64_t kRows = 5000;
   constexpr int64_t kColumns = 9;
-  constexpr int kRanks = 4;
+  constexpr int kThreads = 4;
   constexpr int kAdds = 20;
   const MemoryShard<float> memory(kRows, kColumns, UpdaterKind::kAdd, Uniform());
   std::atomic<bool> is_done{false};
-  OnThreads(kRanks, [&](int rank) {
+  OnThreads(kThreads, [&](int rank) {
     Shard shard = memory.For(rank);
     std::mt19937_64 random(static_cast<uint64_t>(rank));
     std::vector<int64_t> ids(static_cast<size_t>(kRows));
@@ -67,7 +67,7 @@ TEST(LazyRows, AreTouchedOnceByConcurrentRanks) {
   EXPECT_EQ(memory.touched(), kRows);
   EXPECT_EQ(memory.rows_in_use(), kRows);
   auto expected = InitialValues(kRows, kColumns);
-  for (int i = 0; i < (kRanks - 1) * kAdds; ++i) {
+  for (int i = 0; i < (kThreads - 1) * kAdds; ++i) {
     for (float& value : expected) value += 1;
   }
   EXPECT_EQ(std::vector<float>(memory.values(), memory.values() + expected.size()), expected);

@@ -37,6 +37,18 @@ TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToTheMiddlesOfPages) {
   EXPECT_EQ(plan.state_stride() % 4096, 0);
 }
 
+// If these places change, files of tables do, and so must kFormat in table/table_file.cc.
+TEST(ShardStorage, HasThePlacesOfFormat3OfFiles) {
+  ShardStorage plan =
+      ValueOf(ShardStorage::Plan(StripeLayout(100000, 64), 64, 2, StepCells(), 8, true, 64));
+  char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
+  plan.Attach(base);
+  EXPECT_EQ(reinterpret_cast<char*>(plan.touched_bits()) - base, 10368);
+  EXPECT_EQ(plan.parameters() - base, 26624);
+  EXPECT_EQ(plan.state() - base, 6428672);
+  EXPECT_EQ(plan.segment_bytes(), 20032832);
+}
+
 TEST(ShardStorage, NeedsLittleMoreThanItsParameters) {
   const int64_t bytes = int64_t{8} << 30;
   const ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(bytes / 4, 4), 4, 0));

@@ -55,15 +55,14 @@ TEST(PairwiseSum, DoesNotDependOnThePlacementOfWorkers) {
     const int workers = 1 + static_cast<int>(random() % 40);
     const int nodes = 1 + static_cast<int>(random() % 9);
     Values deltas(static_cast<size_t>(workers));
-    std::vector<std::vector<bool>> is_on(static_cast<size_t>(nodes),
-                                         std::vector<bool>(static_cast<size_t>(workers), false));
+    std::vector<std::vector<int>> on(static_cast<size_t>(nodes));
     for (int i = 0; i < workers; ++i) {
       deltas[static_cast<size_t>(i)] = RandomValue(&random);
-      is_on[random() % static_cast<size_t>(nodes)][static_cast<size_t>(i)] = true;
+      on[random() % static_cast<size_t>(nodes)].push_back(i);
     }
     std::vector<std::pair<int, float>> partial;
-    for (const auto& node : is_on) {
-      for (const WorkerRange& range : SubtreesOf(node)) {
+    for (const auto& node : on) {
+      for (const WorkerRange& range : SubtreesOf(node, workers)) {
         partial.emplace_back(range.first, SumOf(TermsOf(deltas, range), workers));
       }
     }
@@ -77,11 +76,9 @@ TEST(PairwiseSum, DoesNotDependOnThePlacementOfWorkers) {
 }
 
 TEST(PairwiseSum, SubtreesAreTheLargestRanges) {
-  const auto subtrees = [](std::initializer_list<int> workers, size_t all) {
-    std::vector<bool> is_in(all, false);
-    for (const int worker : workers) is_in[static_cast<size_t>(worker)] = true;
+  const auto subtrees = [](const std::vector<int>& workers, int all) {
     std::string text;
-    for (const WorkerRange& range : SubtreesOf(is_in)) {
+    for (const WorkerRange& range : SubtreesOf(workers, all)) {
       text += std::to_string(range.first) + "-" + std::to_string(range.end) + " ";
     }
     return text;

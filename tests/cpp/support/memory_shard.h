@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "memory/segment.h"
-#include "shard/make_updater.h"
+#include "numbers/make_updater.h"
 #include "shard/shard.h"
 #include "support/calls.h"
 #include "support/status.h"

@@ -192,7 +192,7 @@ def keys_are_admitted_after_some_gets():
 def keys_of_share(share, shares, count):
     """Return keys whose stripes are in that share of the stripes of a table."""
     keys = np.arange(1, 200_000, dtype=np.uint64)
-    with np.errstate(over="ignore"):  # the hash of src/shard/key_hash.h
+    with np.errstate(over="ignore"):  # the hash of src/numbers/key_hash.h
         bits = keys + np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)

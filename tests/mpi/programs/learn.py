@@ -145,9 +145,12 @@ def modes():
 
 
 def masters():
-    """Train with 1 and with 3 masters."""
+    """Train with 1 and with 3 masters, and with what else mpi_learn has."""
     given = {"synchronous": True, "num_epochs": 1}
-    return [train(manager_of(algo_of("adam"), num_masters=n, **given)) for n in (1, 3)]
+    foreign = {"num_masters": 3, "num_processes": 1, "verbose": True, "early_stopping": "4"}
+    managers = [manager_of(algo_of("adam"), **given, **more) for more in ({}, foreign)]
+    assert not hasattr(managers[0], "process")
+    return [train(manager) for manager in managers]
 
 
 def combinations():

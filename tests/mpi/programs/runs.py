@@ -123,7 +123,7 @@ def ignores_sigterm():
 def is_without_mpi():
     """Report the variables of launchers, and the error of a call that needs MPI."""
     worker.begin()
-    names = ("PMI_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "LOCAL_RANK")
+    names = ("PMI_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "LOCAL_RANK")
     worker.report(variables=[name for name in names if name in os.environ])
     from mpi4py import MPI
 

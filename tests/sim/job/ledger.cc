@@ -240,7 +240,8 @@ std::vector<int64_t> Ledger::Acknowledged(int table) const {
 
 bool Ledger::IsInDoubt(int table, int64_t row) const {
   return std::any_of(adds_.begin(), adds_.end(), [&](const AddRecord& add) {
-    const bool is_in_doubt = add.is_over ? !add.is_acknowledged : died_.count(add.rank) != 0;
+    // A rank that dies may leave in part what it makes itself, or as the server of another's call.
+    const bool is_in_doubt = add.is_over ? !add.is_acknowledged : !died_.empty();
     return is_in_doubt && !add.is_void && add.table == table && Names(add, row);
   });
 }

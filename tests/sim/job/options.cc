@@ -3,7 +3,7 @@
 #include "base/dtype.h"
 #include "base/supported.h"
 #include "base/text.h"
-#include "shard/hyper.h"
+#include "numbers/hyper.h"
 
 namespace sim {
 

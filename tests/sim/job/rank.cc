@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "calls/collective_get.h"
 #include "job/options.h"
 #include "job/values.h"
 #include "session/session_opening.h"
 #include "sum/aggregation.h"
-#include "table/collective_get.h"
 
 namespace sim {
 

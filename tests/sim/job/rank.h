@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "calls/table.h"
 #include "job/ledger.h"
 #include "job/plan.h"
 #include "session/session.h"
-#include "table/table.h"
 #include "world/network.h"
 
 namespace sim {

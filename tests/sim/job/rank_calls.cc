@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "calls/collective_get.h"
 #include "engine/scheduler.h"
 #include "job/options.h"
 #include "job/rank.h"
 #include "job/values.h"
 #include "sum/aggregation.h"
-#include "table/collective_get.h"
 
 namespace sim {
 
@@ -29,12 +29,9 @@ constexpr int64_t kDeltaReuse = 200000000;
 constexpr int kBitsPerRank = 8;
 constexpr int kCallsApart = 200;
 
-Status RunOnTable(multiverso::Table* table, Request request, int64_t count,
+Status RunOnTable(multiverso::Table* table, const Request& request, int64_t count,
                   const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(table->Check(request, count));
-  multiverso::Result<std::shared_ptr<const multiverso::ArrangedAdd>> rows(nullptr);
-  if (table->MustArrange(request)) rows = table->Arrange(&request);
-  MV_RETURN_IF_NOT_OK(rows.status());
   return table->Run(request, limit);
 }
 

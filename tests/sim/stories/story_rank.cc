@@ -67,13 +67,7 @@ TableSpec StorySpec(const StoryJob& job, int table) {
   return spec;
 }
 
-Status StoryRank::Run(Table* table, Request request) {
-  std::shared_ptr<const ArrangedAdd> arranged;
-  if (table->MustArrange(request)) {
-    auto result = table->Arrange(&request);
-    if (!result.ok()) return result.status();
-    arranged = std::move(result.value());
-  }
+Status StoryRank::Run(Table* table, const Request& request) {
   return table->Run(request, WaitLimit::Until(session_->NextDeadline()));
 }
 

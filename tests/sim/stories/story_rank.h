@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "calls/table.h"
 #include "session/session.h"
 #include "stories/book.h"
 #include "stories/story.h"
-#include "table/table.h"
 #include "world/disk.h"
 #include "world/network.h"
 
@@ -99,7 +99,7 @@ class StoryRank {
   void EndElastic(const std::string& how);
   bool CheckBounds();
   void Leave(const std::string& where, const multiverso::Status& status);
-  multiverso::Status Run(multiverso::Table* table, multiverso::Request request);
+  multiverso::Status Run(multiverso::Table* table, const multiverso::Request& request);
 
   StoryJob* job_;
   const int rank_;

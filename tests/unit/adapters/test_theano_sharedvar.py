@@ -33,7 +33,7 @@ except ImportError as error:
     raise unittest.SkipTest("needs PyTensor, Aesara or Theano, see make test-all") from error
 
 SharedVariable = theano.compile.sharedvalue.SharedVariable
-NEEDS_INIT = "call mv.init\\(\\) first"
+NEEDS_INIT = "expected an open session"
 NO_TABLE = "has no table.*call MVSharedVariable\\(variable\\) on all ranks"
 
 

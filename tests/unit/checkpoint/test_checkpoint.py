@@ -5,10 +5,12 @@ import os
 import shutil
 import sys
 import unittest
+from unittest import mock
 
 import numpy as np
 from folders import FolderTestCase
 from programs import run_command, run_program
+from requirements import needs
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
@@ -124,6 +126,44 @@ class TestSaving(FolderTestCase):
                     mv.load(directory)
                 self.assertEqual(caught.exception.errno, errno.ENOENT)
                 self.assertEqual(caught.exception.path, str(directory))
+
+
+class TestAddresses(FolderTestCase):
+    @needs("fsspec")
+    def test_what_is_saved_at_an_address_is_complete_or_absent(self):
+        import fsspec
+
+        place = f"memory://{self.folder.name}"
+        store = fsspec.filesystem("memory")
+        with mv.session():
+            table = mv.ArrayTable(2, updater="momentum", name="w")
+            self.assertIsNone(mv.load(place, missing_ok=True))
+            store.pipe(f"{place}/000007-step-9/shard-00000.mv", b"of a job that was killed")
+            self.assertIsNone(checkpoints.latest(place))
+            with self.assertRaisesRegex(mv.errors.CheckpointIOError, f"{place}: expected a check"):
+                mv.load(place)
+            for _ in range(3):
+                table.add([1, 2])
+                mv.save(place, keep=2, background=True)
+            saved = table.get()
+            mv.wait_for_save()
+            table.add([1, 1])
+            self.assertEqual(mv.load(place), 12)
+            self.assertTrue((table.get() == saved).all())
+            names = [f"{place}/{number:06}-step-{number + 2}" for number in (9, 10)]
+            self.assertEqual(checkpoints.saved_in(place), names)
+            self.assertEqual(mv.load(names[0]), 11)
+            store.pipe(f"{names[1]}/shard-00000.mv", b"damaged")
+            with self.assertRaisesRegex(mv.errors.CheckpointCorruptError, names[1]):
+                mv.load(place)
+            with self.assertRaisesRegex(ValueError, "incremental"):
+                mv.save(place, incremental=True)
+            with mock.patch.object(type(store), "put_file", side_effect=PermissionError("no")):
+                mv.save(place)
+                with self.assertRaisesRegex(mv.errors.CheckpointIOError, f"{place}.*: no"):
+                    mv.wait_for_save()
+            mv.save(place)
+        self.assertEqual(checkpoints.latest(place), f"{place}/000011-step-13")
 
 
 class TestErrors(FolderTestCase):

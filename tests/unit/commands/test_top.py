@@ -5,19 +5,20 @@ import unittest
 from multiverso._commands import _prometheus, top
 
 
-def member(state, alive=True):
-    return {"state": state, "alive": alive}
+def member(state, alive=True, stopped=False):
+    return {"state": state, "alive": alive, "stopped": stopped}
 
 
 class TestDescriptions(unittest.TestCase):
     def test_state_of_a_process_that_has_gone_is_died(self):
-        for state, alive, expected in (
-            ("here", True, "here"),
-            ("here", False, "died"),
-            ("left", False, "left"),
-            ("closed", True, "closed"),
+        for state, alive, stopped, expected in (
+            ("here", True, False, "here"),
+            ("here", True, True, "stopped"),
+            ("here", False, False, "died"),
+            ("left", False, False, "left"),
+            ("closed", True, False, "closed"),
         ):
-            self.assertEqual(top._state_of(member(state, alive)), expected)
+            self.assertEqual(top._state_of(member(state, alive, stopped)), expected)
 
     def test_elastic_job_counts_who_joined_and_left(self):
         members = [member("here"), member("here"), member("here", False), member("left")]

@@ -57,19 +57,17 @@ class TestFiles(FolderTestCase):
         (self.folder / cifar10.TEST_FILE).unlink()
         self.refused("test_batch.bin: no such file")
 
-    def test_rejects_truncated_and_empty_files(self):
+    def test_rejects_truncated_and_empty_files_and_labels_above_nine(self):
         write_files(self.folder)
         path = self.folder / "data_batch_3.bin"
-        path.write_bytes(path.read_bytes()[:-1])
-        self.refused("data_batch_3.bin: expected records of 3073 bytes each, found 6145 bytes")
-        path.write_bytes(b"")
-        self.refused("found 0 bytes")
-
-    def test_rejects_labels_above_nine(self):
-        write_files(self.folder)
-        path = self.folder / "data_batch_2.bin"
-        path.write_bytes(bytes([10]) + path.read_bytes()[1:])
-        self.refused("data_batch_2.bin: expected labels from 0 to 9, found 10")
+        content = path.read_bytes()
+        for wrong, text in (
+            (content[:-1], "expected records of 3073 bytes each, found 6145 bytes"),
+            (b"", ".*found 0 bytes"),
+            (bytes([10]) + content[1:], "expected labels from 0 to 9, found 10"),
+        ):
+            path.write_bytes(wrong)
+            self.refused(f"data_batch_3.bin: {text}")
 
 
 class TestGenerated(unittest.TestCase):

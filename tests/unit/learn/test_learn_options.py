@@ -152,6 +152,7 @@ class TestCommand(FolderTestCase):
             (early, "val_acc,~>,2", int, ("val_accuracy", ">", 2)),
             (target, "val_acc,>,0.97", float, ("val_accuracy", ">", 0.97)),
             (target, "loss,<,-1", float, ("loss", "<", -1.0)),
+            (early, ("val_loss", "~<", 4.0), int, ("val_loss", "<", 4)),  # as MPIDriver.py has it
         ):
             with self.subTest(text):
                 self.assertEqual(options.condition(option, text, number), wanted)

@@ -51,16 +51,20 @@ class Waiter(threading.Thread):
 
 @needs_found_sessions
 class TestInterrupts(unittest.TestCase):
-    def test_other_thread_ends_waits(self):
+    def test_other_thread_and_the_end_of_the_view_end_waits(self):
         with mv.session(name="interrupts"):
             waiters = [Waiter() for _ in range(4)]
-            for waiter in waiters:
+            closed = Waiter(mv.attach(os.getpid()))
+            for waiter in (*waiters, closed):
                 waiter.start()
                 self.assertTrue(waiter.is_waiting.wait(PATIENCE))
             for waiter in waiters:
                 raise_in(waiter)
                 waiter.join(PATIENCE)
                 self.assertIsInstance(waiter.error, StopError)
+            closed.view.close()
+            closed.join(PATIENCE)
+            self.assertIsInstance(closed.error, mv.errors.StateError)
 
     def test_handler_ends_the_wait_of_the_main_thread_while_others_wait(self):
         former = signal.signal(signal.SIGALRM, raise_stop)
@@ -103,16 +107,6 @@ class TestInterrupts(unittest.TestCase):
             code = 0
         finally:
             os._exit(code)
-
-    def test_closing_a_view_ends_its_waits(self):
-        with mv.session(name="interrupts"):
-            view = mv.attach(os.getpid())
-            waiter = Waiter(view)
-            waiter.start()
-            self.assertTrue(waiter.is_waiting.wait(PATIENCE))
-            view.close()
-            waiter.join(PATIENCE)
-            self.assertIsInstance(waiter.error, mv.errors.StateError)
 
     def test_program_ends_while_a_thread_waits(self):
         program = """

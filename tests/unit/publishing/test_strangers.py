@@ -211,7 +211,7 @@ class TestReaders(FolderTestCase, sessions.SessionCleanupTestCase):
         import fsspec
 
         shutil.copytree(self.folder / "published", self.folder / "store")
-        folder = _folder.RemoteFolder(f"local://{self.folder / 'store'}")
+        folder = _folder.folder_of(f"local://{self.folder / 'store'}")
         np.testing.assert_array_equal(follow(folder.name), np.arange(1000))
         info = fsspec.implementations.local.LocalFileSystem.info
         for path in (self.folder / "store").glob("*.*s*n*"):

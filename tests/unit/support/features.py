@@ -44,7 +44,7 @@ CROSSING = (
     Feature(
         "lazy",
         r"[Ll]azy|initializer|k(Touch|Fill)Rows",
-        "src/shard/lazy* src/shard/initializer* multiverso/initializers.py",
+        "src/shard/lazy* src/numbers/initializer* multiverso/initializers.py",
         "lazy, lazy rows, max_bytes, random",
     ),
     Feature(
@@ -53,11 +53,11 @@ CROSSING = (
         "src/table/table_file* src/shard/disk_rows*",
         "on disk",
     ),
-    Feature("16 bit", r"[Hh]alf\b|b?float16|Float16", "src/shard/half*", "16 bit"),
+    Feature("16 bit", r"[Hh]alf\b|b?float16|Float16", "src/numbers/half*", "16 bit"),
     Feature(
         "updaters",
         r"[Uu]pdater|[Dd]casgda?\b|[Hh]yper(s|Of\w+)?\b",
-        "src/shard/*updater* src/shard/optimizer* src/shard/hyper* multiverso/updaters.py",
+        "src/numbers/*updater* src/numbers/optimizer* src/numbers/hyper* multiverso/updaters.py",
         "updater, counting updater, row-wise updater, dcasgd, easgd, clipnorm",
     ),
     Feature(
@@ -70,8 +70,7 @@ CROSSING = (
     Feature(
         "several nodes",
         r"spans_nodes|num_nodes|node_of|[Ss]everal nodes|\bis_local\b",
-        "src/transport/* src/*/spanning* src/table/distributed_call* src/table/server_pipeline* "
-        "src/table/served_request* src/table/shard_service* multiverso/_mpi/*",
+        "src/transport/* src/*/spanning* src/remote/* multiverso/_mpi/*",
         "several nodes",
     ),
     Feature(
@@ -84,7 +83,7 @@ CROSSING = (
     Feature(
         "publish",
         r"[Pp]ublish|[Pp]ublication",
-        "src/session/publishing* src/table/publication* src/reader/* multiverso/readers/*",
+        "src/session/publishing* src/calls/publication* src/reader/* multiverso/readers/*",
         "publish, attach, current values",
     ),
     Feature(
@@ -94,12 +93,12 @@ CROSSING = (
         "publish to a folder",
     ),
     Feature(
-        "wire", r"\bwire\b|[Ww]ire_?[Ff]ormat", "src/shard/wire_format*", "wire, wire of calls"
+        "wire", r"\bwire\b|[Ww]ire_?[Ff]ormat", "src/numbers/wire_format*", "wire, wire of calls"
     ),
     Feature(
         "ParamSync",
         r"ParamSync|TensorSync|param_sync",
-        "src/*/param_sync* src/shard/tensor_* multiverso/sync/*",
+        "src/*/param_sync* src/*/tensor_* multiverso/sync/*",
         "ParamSync, average, weight, fragment_sync_delay, overlap",
     ),
     Feature(
@@ -121,12 +120,13 @@ OTHER = (
     Feature(
         "checkpoints",
         r"[Cc]heckpoint|SaveJob",
-        "src/checkpoint/* src/session/*sav* src/session/load* multiverso/checkpoint/*",
+        "src/checkpoint/* src/saves/* multiverso/checkpoint/* multiverso/_session/remote_saves.py",
+        "checkpoints at an address",
     ),
     Feature(
         "collectives", r"[Aa]ggregat(e|ion)|Collective", "src/sum/*aggregation*", "sent arrays"
     ),
-    Feature("changed values", r"get_changed|ChangedExchange|LastGet", "src/table/*change*"),
+    Feature("changed values", r"get_changed|ChangedExchange|LastGet", "src/calls/*change*"),
     Feature("interleaved memory", r"numa|NumaPolicy|Interleave", ""),
     Feature("work", r"\bWork\b", "multiverso/work.py", "Work"),
     Feature("spawn", r"\bspawn\b", "multiverso/_session/spawn.py"),
@@ -157,7 +157,7 @@ OTHER = (
     Feature(
         "parts",
         r"IsPart|_parts\b|part_of",
-        "src/table/table_part.cc multiverso/tables/_parts.py",
+        "src/calls/table_part.cc multiverso/tables/_parts.py",
         "add to a part of rows, add to a part of an array",
     ),
     Feature(

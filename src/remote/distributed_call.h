@@ -1,0 +1,91 @@
+// DistributedCall: a call on a table whose rows lie on several nodes.
+//
+// The calling thread operates directly on the rows of its own node, which lie in shared memory. At
+// the same time, the thread sends requests for the other rows to the ranks that own those rows, and
+// their service threads execute the requests (ShardService). The call returns after every server
+// has answered, so every later get sees the call's adds.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/backoff.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "group/peer_watch.h"
+#include "group/rank_context.h"
+#include "remote/chunk_source.h"
+#include "remote/server_pipeline.h"
+#include "remote/shard_service.h"
+#include "table/table_shard.h"
+#include "transport/deferred_failure.h"
+
+namespace multiverso {
+
+class DistributedCall {
+ public:
+  // The arguments have been checked and outlive the call. A request for the whole table runs only
+  // on `rows`, if they are given.
+  DistributedCall(TableShard* table_shard, ShardService* service, RankContext* rank_context,
+                  const Request& request, std::vector<RowRange> rows = {});
+  ~DistributedCall();
+  DistributedCall(const DistributedCall&) = delete;
+  DistributedCall& operator=(const DistributedCall&) = delete;
+
+  // Runs the call; called once. After an interrupt, only the requests that were sent are applied.
+  Status Run(const WaitLimit& limit);
+
+ private:
+  void OpenPipelines();
+  // Appends each position in the row ids to the vector of the server that owns the row. The last
+  // vector is for the rows of this node.
+  void SplitRowIds(std::vector<std::vector<int64_t>>* positions) const;
+  // Returns the rows to request from a server. They are the server's own, except for an array whose
+  // updater counts steps: a stripe of the node's shard may hold rows of two servers, but must be
+  // updated in one piece, so the boundaries between the node's servers move to whole stripes. To
+  // touch rows, the first server of a node is asked for all rows of the node.
+  RowRange RowsToRequest(size_t index) const;
+  // Returns the parts of a range on which the request runs.
+  std::vector<RowRange> PartsOf(RowRange range) const;
+  // Returns the index of the first server on the node of a server.
+  size_t FirstOnNode(size_t index) const;
+  void AddPipeline(int server, ChunkSource source, RowRange rows);
+  Status RunToAnswers(const WaitLimit& limit);
+  // Runs one chunk of this node's rows. Returns ok when all have run.
+  Status StepLocalRows(const WaitLimit& limit, bool* progressed);
+  Status StepPipelines(bool* progressed);
+  // Returns PeerLostError if a server that has not answered is lost.
+  Status CheckServers();
+  // Returns an error if the answers wait for a round that a loss may keep from ending, or a worker
+  // that waits in another call.
+  Status CheckRound();
+  // Returns the servers that have not answered yet.
+  std::vector<int> UnansweredServers() const;
+  // Returns the servers that have not answered.
+  PeerWatch::Late Unanswered(const std::string& call) const;
+  // Completes or abandons the messages in flight, so that the caller may reuse its memory. Waits
+  // up to peer_timeout for an answer that is arriving there, which MPI cannot undo.
+  void WindDown(const Status& failure);
+
+  TableShard* table_shard_;
+  ShardService* service_;
+  RankContext* rank_context_;
+  Request request_;
+  std::vector<RowRange> rows_;
+  Messenger* messenger_;
+  CallNumber call_;
+  PeerWatch watch_;
+  Backoff backoff_;
+  Instant last_check_;
+  std::vector<ServerPipeline> pipelines_;
+  std::vector<bool> answered_;
+  DeferredFailure failure_;
+  // The chunks of this node's rows, and the chunk that has begun; null when all have run.
+  std::unique_ptr<ChunkSource> local_source_;
+  Chunk local_chunk_;
+  bool has_local_chunk_ = false;
+  Progress local_progress_;
+  MessageCounts counts_;
+};
+
+}  // namespace multiverso
