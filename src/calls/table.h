@@ -123,38 +123,12 @@ class Table {
   std::string Where(const char* call) const;
 
  private:
-<<<<<<< HEAD:src/table/table.h
-  // What the mode passes requests to if the table is on several nodes.
-  struct WithoutMode final : RequestRunner {
-    explicit WithoutMode(Table* owner) : table(owner) {}
-    Status Run(const Request& request, const WaitLimit& limit) override {
-      return table->RunWithoutMode(request, limit);
-    }
-    Table* table;
-  };
-
-  // Runs a request of a rank that has not been excluded.
-  Status RunHere(const Request& request, const WaitLimit& limit);
-  // Runs a request for the whole table on the given rows, without the mode; an empty list means all
-  // rows. Only for tables on several nodes.
-  Status RunOnRows(const Request& request, const std::vector<RowRange>& rows,
-                   const WaitLimit& limit);
-  // Prepares an add of rows, without clipping.
-  Result<std::shared_ptr<ArrangedAdd>> ArrangeRows(Request* request) const;
-  // Runs a get or an add of a part in sync mode as one of whole rows. An add is for the updater
-  // add, to which zeros are no change.
-  Status RunPartInRound(const Request& part, const WaitLimit& limit);
+  // Prepares a request, and runs it where requests of its kind run.
+  Status RunOnRoute(const Request& request, const WaitLimit& limit);
   // Lists what has changed of the rows of each of `nodes`: rows, whole stripes, or all of them.
   enum class Listing { kRows, kStripes, kAll };
   Result<int64_t> ListRows(const std::vector<RowRange>& nodes, int64_t since, Listing listing,
                            std::vector<RowRange>* rows, const WaitLimit& limit);
-=======
-  // Prepares a request, and runs it where requests of its kind run.
-  Status RunOnRoute(const Request& request, const WaitLimit& limit);
-  // Lists the stripes, each of `nodes`, that have changed, and all of them if `lists_all`.
-  Result<int64_t> ListStripes(const std::vector<RowRange>& nodes, int64_t since, bool lists_all,
-                              std::vector<RowRange>* rows, const WaitLimit& limit);
->>>>>>> landing:src/calls/table.h
   // Returns the rows of each node that has rows.
   std::vector<RowRange> RowsOfNodes() const;
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x314b5349442d564d;  // "MV-DISK1"
 // Grows when the places in a segment change (ShardStorage).
-constexpr uint32_t kFormat = 3;
+constexpr uint32_t kFormat = 4;
 constexpr int64_t kHeaderBytes = 4096;
 // A table is new until its first session begins to use it.
 enum State : uint32_t { kNew = 1, kInUse = 2, kClean = 3 };

@@ -38,15 +38,15 @@ TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToTheMiddlesOfPages) {
 }
 
 // If these places change, files of tables do, and so must kFormat in table/table_file.cc.
-TEST(ShardStorage, HasThePlacesOfFormat3OfFiles) {
+TEST(ShardStorage, HasThePlacesOfFormat4OfFiles) {
   ShardStorage plan =
       ValueOf(ShardStorage::Plan(StripeLayout(100000, 64), 64, 2, StepCells(), 8, true, 64));
   char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
   plan.Attach(base);
   EXPECT_EQ(reinterpret_cast<char*>(plan.touched_bits()) - base, 10368);
-  EXPECT_EQ(plan.parameters() - base, 26624);
-  EXPECT_EQ(plan.state() - base, 6428672);
-  EXPECT_EQ(plan.segment_bytes(), 20032832);
+  EXPECT_EQ(plan.parameters() - base, 38912);
+  EXPECT_EQ(plan.state() - base, 6440960);
+  EXPECT_EQ(plan.segment_bytes(), 20098432);
 }
 
 TEST(ShardStorage, NeedsLittleMoreThanItsParameters) {

@@ -243,8 +243,9 @@ bool StoryRank::Load(const Step& step) {
             loaded.status())) {
     return false;
   }
-  // All ranks receive this failure.
-  is_half_loaded_ = !loaded.ok() && job_->disk->failed_reads() > 0;
+  // All ranks receive these failures.
+  is_half_loaded_ = !loaded.ok() && (job_->disk->failed_reads() > 0 ||
+                                     loaded.status().code() == Code::kPeerLost);
   return is_half_loaded_ || CheckTables("after a load");
 }
 
