@@ -206,7 +206,9 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
   MV_ASSIGN_OR_RETURN(int64_t consistency, ConsistencyBytes(mode, ShapeOf(spec), members));
   const int64_t shard = RoundUp(storage.segment_bytes(), kPage);
   // The rows of a lazy table may be more than the machine holds, since few may be used.
-  const int64_t needed = spec.is_lazy() ? storage.bytes_before_parameters() : shard;
+  const int64_t needed = spec.is_lazy()
+                             ? storage.bytes_before_parameters()
+                             : RoundUp(shard - storage.changed_rows().set_bytes(), kPage);
   int64_t published = 0;
   if (HasHeader(spec, members)) {
     MV_ASSIGN_OR_RETURN(const int64_t buffer, BufferBytesOf(spec, partition));

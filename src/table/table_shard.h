@@ -24,7 +24,8 @@
 namespace multiverso {
 
 // The size of a table's segment on a node. The node must have `needed` bytes of memory. Of the
-// `spare` bytes, only those of rows that are used are ever touched.
+// `spare` bytes, only those of rows that are used are ever touched, and what only sessions need
+// that save or publish (ChangedRows).
 struct TableBytes {
   int64_t needed = 0;
   int64_t spare = 0;
