@@ -244,8 +244,8 @@ bool StoryRank::Load(const Step& step) {
     return false;
   }
   // All ranks receive these failures.
-  is_half_loaded_ = !loaded.ok() && (job_->disk->failed_reads() > 0 ||
-                                     loaded.status().code() == Code::kPeerLost);
+  is_half_loaded_ =
+      !loaded.ok() && (job_->disk->failed_reads() > 0 || loaded.status().code() == Code::kPeerLost);
   return is_half_loaded_ || CheckTables("after a load");
 }
 
