@@ -67,8 +67,8 @@ class _State:
     since: float | None = None
     #: When this process last sent itself SIGTERM, to wake its main thread.
     woken = float("-inf")
-    #: Where Python writes the number of each signal that this process receives.
-    wakeup: socket.socket | None = None
+    #: Where Python writes the number of each signal that this process receives, and the other end.
+    wakeup: tuple[socket.socket, socket.socket] | None = None
     #: The tables of the session when the notice arrived, which would otherwise be freed with the
     #: variables of the program before the interpreter exits.
     tables: Sequence[object] = ()
@@ -133,7 +133,7 @@ def _begin_waking() -> None:
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
     if _replace_wakeup(-1, sender.fileno()):
-        state.wakeup = sender
+        state.wakeup = sender, receiver
         start_new_thread(_wake, (receiver,))
 
 
@@ -146,14 +146,28 @@ def _replace_wakeup(own: int, descriptor: int) -> bool:
 
 
 def _wake(receiver: socket.socket) -> None:
+    """Wake the main thread while it has not taken the number of a SIGTERM, as the handler does."""
     while True:
-        if receiver.recv(1)[0] != signal.SIGTERM:
-            continue
-        for _ in range(_WAKES):
+        tries = _WAKES if signal.SIGTERM in receiver.recv(64, socket.MSG_PEEK) else 0
+        while tries and state.session is not None:
             time.sleep(_WAKE_INTERVAL)
-            if state.session is None or state.since is not None:
+            if not _is_waiting(receiver):
                 break
             _interrupt_main()
+            tries -= 1
+        else:
+            _take_numbers(receiver)
+
+
+def _is_waiting(receiver: socket.socket) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        return signal.SIGTERM in receiver.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    return False
+
+
+def _take_numbers(receiver: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        receiver.recv(4096, socket.MSG_DONTWAIT)
 
 
 def _interrupt_main() -> None:
@@ -315,6 +329,8 @@ def _earlier_handler() -> Callable[[int, Any], Any] | int:
 
 
 def _receive(number: int, frame: Any) -> None:
+    if state.wakeup is not None:
+        _take_numbers(state.wakeup[1])
     if state.end is not None:
         end, state.end = state.end, None
         try:
@@ -368,7 +384,7 @@ def _restore_in_child() -> None:
     listened = state.session is not None
     forget()
     if state.wakeup is not None:
-        _replace_wakeup(state.wakeup.fileno(), -1)
+        _replace_wakeup(state.wakeup[0].fileno(), -1)
         state.wakeup = None
     if listened:
         checked.MV_IgnoreNotice(os.getppid())
