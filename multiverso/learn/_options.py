@@ -34,8 +34,8 @@ _NO_GEM: Final = "use --mode downpour with --optimizer dcasgd, which compensates
 #: What mpi_learn's MPIManager and MPIDriver.py have, and has no effect on the results here: the
 #: name, the option if it has another name, what asks for nothing, and why.
 _WITHOUT_EFFECT: Final = (
-    ("log_file", "", None, "redirect standard error with 2> FILE"),
-    ("master_gpu", "", False, "the master only validates, on the CPU"),
+    ("log_file", "log-file", None, "redirect standard error with 2> FILE"),
+    ("master_gpu", "master-gpu", False, "the master only validates, on the CPU"),
     ("monitor", "", False, "the history has the seconds of computing and waiting"),
     ("num_masters", "masters", 1, "all ranks serve the parameters, without groups of workers"),
     ("num_processes", "processes", None, "each worker is one process, so start more ranks"),
@@ -166,8 +166,7 @@ def warn_of_effects(given: Mapping[str, Any]) -> None:
     for name, option, nothing, why in _WITHOUT_EFFECT:
         value = given.get(name)
         if value is not None and value != nothing:
-            text = "%s (--%s) has no effect: %s"
-            _log.warning(text, name, (option or name).replace("master_", "master-"), why)
+            _log.warning("%s (--%s) has no effect: %s", name, option or name, why)
 
 
 def options_of(arguments: list[str]) -> dict[str, float | bool]:

@@ -151,7 +151,6 @@ class Table(OnDisk):
                 "apart only by the order in which they are created, so give each table its own name"
             )
             warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel)
-        sites[number] = site
 
         def forget(_: object) -> None:
             created.pop(number, None)
@@ -160,6 +159,7 @@ class Table(OnDisk):
                 all_sites.pop(key, None)
 
         created[number] = weakref.ref(self, forget)
+        sites[number] = site  # Last, so that a table whose creation is interrupted is forgotten.
 
     @property
     def name(self) -> str:

@@ -95,11 +95,11 @@ Status StartCall(std::shared_ptr<TableUse> use, RequestKind kind, int64_t count,
     MV_Future opened = nullptr;
     MV_RETURN_IF_NOT_OK(Futures().Open(std::move(entry), &opened));
     SessionEntry* const owner = (*use)->owner;
-    {
-      const std::lock_guard<std::mutex> owner_guard(owner->tables_mutex);
-      owner->unflushed.insert((*use)->handle);
-    }
+    // A flush of another thread removes a table without calls, and must not do so before the start.
+    std::unique_lock<std::mutex> owner_guard(owner->tables_mutex);
+    owner->unflushed.insert((*use)->handle);
     const Status started = queue->Start(bytes, run).StoreIn(&published->call);
+    owner_guard.unlock();
     if (started.ok()) {
       *future = opened;
     } else {

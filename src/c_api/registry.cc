@@ -102,18 +102,18 @@ Status FlushTables(SessionEntry* session, const WaitLimit& limit) {
   std::set<MV_Table> unflushed;
   {
     const std::lock_guard<std::mutex> guard(session->tables_mutex);
-    unflushed.swap(session->unflushed);
+    unflushed = session->unflushed;
   }
   Status failure;
-  for (auto table = unflushed.begin(); table != unflushed.end();) {
-    const TableUse use = OpenTables().Using(*table);
+  for (const MV_Table table : unflushed) {
+    const TableUse use = OpenTables().Using(table);
     const Status status = use ? FlushTable(use.get(), limit) : Status::Ok();
     if (failure.ok()) failure = status;
-    const bool is_flushed = !use || use->background->IsIdle();
-    table = is_flushed ? unflushed.erase(table) : std::next(table);
+    const std::lock_guard<std::mutex> guard(session->tables_mutex);
+    // Another thread may have started a call since.
+    if (!use || use->background->IsIdle()) session->unflushed.erase(table);
   }
   const std::lock_guard<std::mutex> guard(session->tables_mutex);
-  session->unflushed.merge(unflushed);
   return failure.ok() ? std::exchange(session->background_failure, Status::Ok()) : failure;
 }
 

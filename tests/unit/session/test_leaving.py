@@ -104,6 +104,7 @@ class TestNotice(SessionCleanupTestCase):
         notify()
         mv.shutdown()
         mv.init(on_term="leave")
+        time.sleep(0.3)  # The thread that wakes the main one must not send the notice again.
         self.assertFalse(mv.is_leaving())
         mv.check_leaving()
 

@@ -2,11 +2,14 @@
 
 import gc
 import math
+import threading
 
 import numpy as np
 from sessions import SessionCleanupTestCase, SessionTestCase
 
 import multiverso as mv
+from multiverso._native.library import checked
+from multiverso.api import current_session
 
 
 class TestFutures(SessionTestCase):
@@ -27,6 +30,22 @@ class TestFutures(SessionTestCase):
             table.get_async()
             gc.collect()
         self.assertEqual(table.get()[-1], 21)
+
+    def test_every_thread_that_flushes_waits(self):
+        table = mv.ArrayTableHandler(1_000_000, updater="adam")
+        delta = np.ones(1_000_000, np.float32)
+        futures = [table.add_async(delta) for _ in range(50)]
+        handle, in_flight = current_session().handle, []
+
+        def flush():
+            checked.MV_SessionFlush(handle, -1.0)
+            in_flight.append([future for future in futures if not future.wait(0)])
+
+        other = threading.Thread(target=flush)
+        other.start()
+        flush()
+        other.join()
+        self.assertEqual(in_flight, [[], []])
 
     def test_limits_of_waits(self):
         table = mv.ArrayTableHandler(2)
