@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -94,10 +95,11 @@ Status CheckpointReader::CheckCoverage(Save* save, bool is_oldest) const {
   auto stored = save->sections.begin();
   for (uint32_t i = 0; i < manifest_.tables.size(); ++i) {
     const SavedTable& table = manifest_.tables[i];
-    std::vector<uint32_t> areas;
-    for (uint32_t index = 0; index < table.num_areas(); ++index) areas.push_back(table.area(index));
-    if (!is_oldest) areas.insert(areas.end(), {kRunsArea, kFreedRunsArea});
-    for (const uint32_t area : areas) {
+    constexpr uint32_t kAreasOfRuns[] = {kRunsArea, kFreedRunsArea};
+    const uint32_t own = table.num_areas();
+    const uint32_t areas = own + (is_oldest ? 0 : std::size(kAreasOfRuns));
+    for (uint32_t index = 0; index < areas; ++index) {
+      const uint32_t area = index < own ? table.area(index) : kAreasOfRuns[index - own];
       const auto is_of_area = [&] {
         return stored != save->sections.end() && stored->section->table == i &&
                stored->section->area == area;
