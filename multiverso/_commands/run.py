@@ -138,8 +138,7 @@ def run(options: argparse.Namespace) -> int:
     fault = _fault(options, cores)
     script = _script(options)
     if fault is None and not script:
-        what = "module" if options.module else "file, and no Python program on the PATH"
-        fault = f"{options.script}: no such {what}"
+        fault = f"{options.script}: {_missing(options)}"
     if fault is not None:
         _report(fault)
         return 2
@@ -170,6 +169,17 @@ def _script(options: argparse.Namespace) -> list[str]:
     with open(command, "rb") as file:
         head = file.read(300)
     return [command] if head.startswith(b"#!") and b"python" in head else []
+
+
+def _missing(options: argparse.Namespace) -> str:
+    """Return what is wrong with a script that `_script` does not find."""
+    if options.module:
+        return "no such module"
+    name = Path(options.script).name
+    if name.startswith("python") and options.arguments:
+        arguments = " ".join(options.arguments)
+        return f"the ranks run this Python anyway, so write: multiverso run {arguments}"
+    return "no such file, and no Python program on the PATH"
 
 
 def _choose_ranks(options: argparse.Namespace, cores: Cores) -> int:

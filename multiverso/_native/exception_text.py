@@ -5,6 +5,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from multiverso.errors import MultiversoError
 
@@ -34,6 +35,14 @@ def describe(error: BaseException) -> str:
     return f"{text} ({line})" if line else text
 
 
+def name_of_file(file: str) -> str:
+    """Return the name of a file of code; for a cell of a notebook, "Cell In[3]" as IPython does."""
+    # IPython is imported already if it runs this program.
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cell = None if shell is None else shell.compile.format_code_name(file)
+    return file if cell is None else " ".join(cell)
+
+
 def uncaught_exception() -> BaseException | None:
     """At exit, return the exception that has ended the script, if any, except SystemExit."""
     # At a prompt `sys.last_value` is an older exception, which has ended nothing.
@@ -45,5 +54,5 @@ def _user_line(traceback_: TracebackType | None) -> str | None:
     outer = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
     for file, line in inner[::-1] + outer:
         if not file.startswith(_SKIPPED):
-            return f"{Path(file).name}:{line}"
+            return f"{Path(name_of_file(file)).name}:{line}"
     return None

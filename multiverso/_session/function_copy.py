@@ -2,13 +2,17 @@
 
 import functools
 import importlib
+import io
 import os
 import pickle
 import sys
 import tempfile
 from collections.abc import Callable
 from multiprocessing import reduction
+from types import CodeType
 from typing import Any
+
+from multiverso._native.exception_text import name_of_file
 
 
 def can_import(function: Callable[..., Any]) -> bool:
@@ -40,7 +44,7 @@ class Copied:
 
     def dumps(self) -> bytes:
         if self._copies:
-            return bytes(importlib.import_module("cloudpickle").dumps(self.value))
+            return _copy(self.value)
         return bytes(reduction.ForkingPickler.dumps(self.value))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -49,6 +53,28 @@ class Copied:
         self._file.write(self.dumps())
         self._file.seek(0)
         return _load, (reduction.DupFd(self._file.fileno()),)
+
+
+def _copy(value: Any) -> bytes:
+    pickler: Any = importlib.import_module("cloudpickle").Pickler
+    copy_code = pickler.dispatch_table.get(CodeType)
+
+    # cloudpickle drops the names of files, which messages about errors need.
+    class Pickler(pickler):  # type: ignore[misc]
+        dispatch_table = pickler.dispatch_table.new_child()
+        if copy_code is not None:
+            dispatch_table[CodeType] = lambda code: (
+                _named,
+                (*copy_code(code)[:2], name_of_file(code.co_filename)),
+            )
+
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue()
+
+
+def _named(make: Callable[..., CodeType], arguments: tuple[Any, ...], file: str) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
 
 
 def _load(descriptor: Any) -> Any:

@@ -20,6 +20,7 @@ from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls, supported
 from multiverso._native.arguments import choice, integer, name as naming
 from multiverso._native.dtypes import table_dtype
+from multiverso._native.exception_text import name_of_file
 from multiverso._native.hints import Hint
 from multiverso._native.library import checked
 from multiverso._native.places import StrPath
@@ -396,7 +397,7 @@ def _caller() -> tuple[int, str]:
     stacklevel, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         stacklevel, frame = stacklevel + 1, frame.f_back
-    return stacklevel, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return stacklevel, f"{name_of_file(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from multiverso._native.exception_text import describe
 
@@ -42,3 +43,12 @@ class TestDescribe(unittest.TestCase):
             exec(code)
         except ValueError as error:
             self.assertEqual(describe(error), "ValueError (train.py:1)")
+
+    def test_cell_of_a_notebook_has_the_number_that_the_notebook_shows(self):
+        notebook = mock.Mock()
+        notebook.get_ipython().compile.format_code_name = {"/tmp/1.py": ("Cell", "In[3]")}.get
+        with mock.patch.dict("sys.modules", IPython=notebook):
+            try:
+                exec(compile("1 / 0", "/tmp/1.py", "exec"))
+            except ZeroDivisionError as error:
+                self.assertRegex(describe(error), r" \(Cell In\[3\]:1\)$")

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from requirements import needs
 import multiverso as mv
 from multiverso._local.cores import THREAD_VARIABLES, Cores
 from multiverso._local.job import LocalJob, find_local_job, new_name
+from multiverso._session.function_copy import Copied
 
 ROOT = Path(mv.__file__).parents[1]
 
@@ -248,6 +250,12 @@ class TestSpawnWithoutAScript(unittest.TestCase):
         status, out, err = self.run_program(INTERACTIVE, WITHOUT_CLOUDPICKLE, THREAD, CALL)
         self.assertEqual((status, out), (2, ""))
         self.assertRegex(err, r"^mv.spawn needs cloudpickle .*2 threads.*pip install 'cloudpickle")
+
+    @needs("cloudpickle")
+    def test_copied_function_keeps_the_name_of_its_file(self):
+        copy = pickle.loads(Copied(lambda: [lambda: None], copies=True).dumps())
+        files = {code.co_filename for code in (copy.__code__, copy()[0].__code__)}
+        self.assertEqual(files, {__file__})
 
     @needs("cloudpickle")
     def test_function_may_come_from_standard_input(self):
