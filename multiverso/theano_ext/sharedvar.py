@@ -32,7 +32,10 @@ Variables
 """
 
 import functools
+import logging
 from typing import Any
+
+import numpy as np
 
 import multiverso as mv
 from multiverso.api import current_session
@@ -44,16 +47,27 @@ from multiverso.theano_ext._tensors import SharedTensor, checked_value, name_of
 
 __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
 
+_log = logging.getLogger("multiverso")
+
 
 class _Link:
     """The table of a shared variable in a session, set to the master's value. Collective."""
 
     def __init__(self, variable: Any, average: bool) -> None:
         self._session = current_session()
-        given = SyncOptions(average=average)
-        self._sync = TensorSync(
-            lambda: [_tensor_of(variable, average)], _short_name(variable), given, {}
-        )
+        self._variable, self._average = variable, average
+        name = _short_name(variable)
+        self._sync = TensorSync(self._tensors, name, SyncOptions(average=average), {})
+        value = variable.get_value(borrow=True)
+        if not np.array_equal(self._given, value, equal_nan=True):
+            number = self._session.worker_id
+            _log.warning("%s: worker %d now has the value of worker 0, not its own", name, number)
+        del self._given
+
+    def _tensors(self) -> list[SharedTensor]:
+        tensor = _tensor_of(self._variable, self._average)
+        self._given = np.array(self._variable.get_value(borrow=True))
+        return [tensor]
 
     def is_live(self) -> bool:
         """Return whether the session in which the variable was attached is still open."""
@@ -176,7 +190,8 @@ def mv_shared(
     value, name, strict, allow_downcast, **kwargs
         As for the ``shared`` of the framework, including `borrow`. `value` is an array of any
         shape with at least one element, or a scalar, of a dtype as for `MVSharedVariable`. Only
-        its shape and dtype matter on workers other than the master.
+        its shape and dtype matter on workers other than the master. These log a line if they give
+        another value.
     average : bool, optional
         Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
 

@@ -1,5 +1,7 @@
 """Shared variables of PyTensor, Theano or Aesara that have a table each, for adapter_suite.py."""
 
+from unittest import mock
+
 import adapters.theano
 import numpy as np
 from adapters.theano import T, theano
@@ -17,13 +19,18 @@ class Model(adapters.theano.Model):
 
     def attach(self, **options):
         self.variables = []
-        for index, value in enumerate(self.values_at_first):
-            if index % 2:  # The program may have made the variable before.
-                variable = theano.shared(value)
-                assert sharedvar.MVSharedVariable(variable, **options) is variable
-            else:
-                variable = sharedvar.mv_shared(value, name="W", borrow=True, **options)
-            self.variables.append(variable)
+        given = [value.copy() for value in self.values_at_first]
+        with mock.patch.object(sharedvar._log, "warning") as warning:
+            for index, value in enumerate(self.values_at_first):
+                if index % 2:  # The program may have made the variable before.
+                    variable = theano.shared(value)
+                    assert sharedvar.MVSharedVariable(variable, **options) is variable
+                else:
+                    variable = sharedvar.mv_shared(value, name="W", borrow=True, **options)
+                self.variables.append(variable)
+        now = [variable.get_value() for variable in self.variables]
+        others = sum(np.any(one != own) for one, own in zip(now, given, strict=True))
+        assert warning.call_count == others, warning.mock_calls
 
     def tables(self):
         return [table for variable in self.variables for table in variable._mv_link._sync.tables]
