@@ -79,7 +79,8 @@ endif
 .SECONDEXPANSION:
 .PHONY: help demo test test-all test-release test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
         test-posix test-asan test-tsan fuzz simulate \
-        simulate-undefined simulate-address docs lint bench wheels sdist compiler clean requirements
+        simulate-undefined simulate-address docs lint bench wheels sdist recipes release release-check \
+        compiler clean requirements
 
 help:
 	@echo 'make demo      train a logistic regression with 1 and with NP=$(NP) workers in $(MPICH), which takes'
@@ -101,6 +102,8 @@ help:
 	@echo 'make bench     compare tables and sync rounds with NumPy and MPI'
 	@echo 'make wheels    wheels for the architectures ARCHS=$(ARCHS), compiled by zig, and'
 	@echo 'make sdist     the source distribution, in dist'
+	@echo 'make release   these, recipes for conda-forge and Spack, and the site, in dist (RELEASING.md), and'
+	@echo 'make release-check  installs the wheel of this machine for each Python and MPI, and runs programs'
 	@echo 'make clean     remove everything that was built, and the environments'
 	@echo
 	@echo 'PYTHON=$(PYTHON) (3.10 or newer) creates the environments. JOBS=$(JOBS) files are compiled, and'
@@ -272,6 +275,21 @@ sdist: $(WHEELS)/.installed
 	@tar -xf build/sdist/*.tar.gz -C build/sdist && rm build/sdist/*.tar.gz
 	@cd build/sdist && tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner \
 	  --mode=u=rwX,go=rX -cf - * | gzip -9n > ../../dist/$$(echo *).tar.gz && ls ../../dist/*.tar.gz
+
+# The recipes name the checksum of the source distribution, whose bytes depend on the commit only.
+recipes: sdist
+	@set -- dist/multiverso-*.tar.gz; version=$${1#dist/multiverso-} version=$${version%.tar.gz}; \
+	  for recipe in conda/recipe.yaml spack/package.py; do mkdir -p dist/$${recipe%/*}; \
+	    sed "s/@VERSION@/$$version/; s/@SHA256@/$$(sha256sum < $$1 | cut -d ' ' -f 1)/" \
+	      packaging/$$recipe > dist/$$recipe && echo dist/$$recipe; done
+
+release: wheels recipes docs
+	@tar -C build -czf dist/site.tar.gz docs
+	@cd dist && sha256sum multiverso-* | tee SHA256SUMS
+
+# Only the wheel of this machine can run here.
+release-check:
+	$(PYTHON) packaging/check_release.py dist/multiverso-*_$(shell uname -m).whl
 
 clean:
 	rm -rf build dist multiverso/_lib multiverso.egg-info $(ENVS)

