@@ -33,14 +33,16 @@ inline MV_ALWAYS_INLINE T Minus(T a, T b) {
 
 }  // namespace
 
+namespace body {
+
 template <class T>
-MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {
+inline MV_ALWAYS_INLINE void Add(T* w, const T* d, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {
+inline MV_ALWAYS_INLINE void AddGet(T* w, const T* d, T* out, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T sum = Plus(w[i], d[i]);
@@ -50,13 +52,13 @@ MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {
+inline MV_ALWAYS_INLINE void Sum(T* out, const T* a, const T* b, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void AddSum(T* w, const T* a, const T* b, T* out, int64_t n) {
+inline MV_ALWAYS_INLINE void AddSum(T* w, const T* a, const T* b, T* out, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T sum = Plus(w[i], Plus(a[i], b[i]));
@@ -66,13 +68,13 @@ MV_VECTOR_VERSIONS void AddSum(T* w, const T* a, const T* b, T* out, int64_t n) 
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) {
+inline MV_ALWAYS_INLINE void Difference(T* out, const T* a, const T* b, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) out[i] = Change(a[i], b[i]);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {
+inline MV_ALWAYS_INLINE void Exchange(T* w, T* current, T* last, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T sum = Plus(w[i], Change(current[i], last[i]));
@@ -83,7 +85,7 @@ MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void SettleAdding(T* current, T* last, const T* table, int64_t n) {
+inline MV_ALWAYS_INLINE void SettleAdding(T* current, T* last, const T* table, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T value = table[i];
@@ -93,7 +95,7 @@ MV_VECTOR_VERSIONS void SettleAdding(T* current, T* last, const T* table, int64_
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void SettleSubtracting(T* current, T* last, const T* table, int64_t n) {
+inline MV_ALWAYS_INLINE void SettleSubtracting(T* current, T* last, const T* table, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T value = table[i];
@@ -103,13 +105,13 @@ MV_VECTOR_VERSIONS void SettleSubtracting(T* current, T* last, const T* table, i
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {
+inline MV_ALWAYS_INLINE void Descend(T* w, const T* d, T rate, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void ExchangeDescending(T* w, T* current, T* last, T rate, int64_t n) {
+inline MV_ALWAYS_INLINE void ExchangeDescending(T* w, T* current, T* last, T rate, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T result = w[i] - rate * Change(last[i], current[i]);
@@ -119,27 +121,36 @@ MV_VECTOR_VERSIONS void ExchangeDescending(T* w, T* current, T* last, T rate, in
   }
 }
 
-#define MV_INSTANTIATE_ARITHMETIC(T)                         \
-  template void Add(T*, const T*, int64_t);                  \
-  template void AddGet(T*, const T*, T*, int64_t);           \
-  template void Sum(T*, const T*, const T*, int64_t);        \
-  template void AddSum(T*, const T*, const T*, T*, int64_t); \
-  template void Difference(T*, const T*, const T*, int64_t); \
-  template void Exchange(T*, T*, T*, int64_t);               \
-  template void SettleAdding(T*, T*, const T*, int64_t);
+}  // namespace body
 
-#define MV_INSTANTIATE_FLOATS(T)                              \
-  template void SettleSubtracting(T*, T*, const T*, int64_t); \
-  template void Descend(T*, const T*, T, int64_t);            \
-  template void ExchangeDescending(T*, T*, T*, T, int64_t);
+// clang-format off: it would take the asterisks of pointers for products.
+#define MV_INSTANTIATE_ARITHMETIC(T) \
+  MV_VERSIONS(void, Add, (T* w, const T* d, int64_t n), (w, d, n)) \
+  MV_VERSIONS(void, AddGet, (T* w, const T* d, T* out, int64_t n), (w, d, out, n)) \
+  MV_VERSIONS(void, Sum, (T* out, const T* a, const T* b, int64_t n), (out, a, b, n)) \
+  MV_VERSIONS(void, AddSum, (T* w, const T* a, const T* b, T* out, int64_t n), (w, a, b, out, n)) \
+  MV_VERSIONS(void, Difference, (T* out, const T* a, const T* b, int64_t n), (out, a, b, n)) \
+  MV_VERSIONS(void, Exchange, (T* w, T* current, T* last, int64_t n), (w, current, last, n)) \
+  MV_VERSIONS(void, SettleAdding, (T* current, T* last, const T* table, int64_t n), \
+              (current, last, table, n))
+
+#define MV_INSTANTIATE_FLOATS(T) \
+  MV_VERSIONS(void, SettleSubtracting, (T* current, T* last, const T* table, int64_t n), \
+              (current, last, table, n)) \
+  MV_VERSIONS(void, Descend, (T* w, const T* d, T rate, int64_t n), (w, d, rate, n)) \
+  MV_VERSIONS(void, ExchangeDescending, (T* w, T* current, T* last, T rate, int64_t n), \
+              (w, current, last, rate, n))
+// clang-format on
 
 MV_INSTANTIATE_ARITHMETIC(float)
 MV_INSTANTIATE_ARITHMETIC(double)
 MV_INSTANTIATE_ARITHMETIC(int32_t)
 MV_INSTANTIATE_ARITHMETIC(int64_t)
-template void Sum(int8_t*, const int8_t*, const int8_t*, int64_t);
-template void Sum(int16_t*, const int16_t*, const int16_t*, int64_t);
-template void Sum(uint8_t*, const uint8_t*, const uint8_t*, int64_t);
+MV_VERSIONS(void, Sum, (int8_t* out, const int8_t* a, const int8_t* b, int64_t n), (out, a, b, n))
+MV_VERSIONS(void, Sum, (int16_t* out, const int16_t* a, const int16_t* b, int64_t n),
+            (out, a, b, n))
+MV_VERSIONS(void, Sum, (uint8_t* out, const uint8_t* a, const uint8_t* b, int64_t n),
+            (out, a, b, n))
 MV_INSTANTIATE_FLOATS(float)
 MV_INSTANTIATE_FLOATS(double)
 

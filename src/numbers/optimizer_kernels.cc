@@ -77,8 +77,11 @@ inline MV_ALWAYS_INLINE void RunFtrl(T* w, T* linear, T* sum, const T* g,
 
 }  // namespace
 
+namespace body {
+
 template <class T>
-MV_VECTOR_VERSIONS void Momentum(T* w, T* velocity, const T* g, T rate, T momentum, int64_t n) {
+inline MV_ALWAYS_INLINE void Momentum(T* w, T* velocity, const T* g, T rate, T momentum,
+                                      int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T v = velocity[i] * momentum - g[i] * rate;
@@ -88,7 +91,8 @@ MV_VECTOR_VERSIONS void Momentum(T* w, T* velocity, const T* g, T rate, T moment
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Nesterov(T* w, T* velocity, const T* g, T rate, T momentum, int64_t n) {
+inline MV_ALWAYS_INLINE void Nesterov(T* w, T* velocity, const T* g, T rate, T momentum,
+                                      int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T descent = g[i] * rate;
@@ -99,8 +103,8 @@ MV_VECTOR_VERSIONS void Nesterov(T* w, T* velocity, const T* g, T rate, T moment
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Adagrad(T* w, T* sum, const T* g, T rate, T initial, T epsilon, T outer,
-                                int64_t n) {
+inline MV_ALWAYS_INLINE void Adagrad(T* w, T* sum, const T* g, T rate, T initial, T epsilon,
+                                     T outer, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T s = (sum[i] == 0 ? initial : sum[i]) + g[i] * g[i];
@@ -110,8 +114,8 @@ MV_VECTOR_VERSIONS void Adagrad(T* w, T* sum, const T* g, T rate, T initial, T e
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Rmsprop(T* w, T* square, const T* g, T rate, T keep, T take, T epsilon,
-                                T outer, int64_t n) {
+inline MV_ALWAYS_INLINE void Rmsprop(T* w, T* square, const T* g, T rate, T keep, T take, T epsilon,
+                                     T outer, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T s = keep * square[i] + take * (g[i] * g[i]);
@@ -121,8 +125,9 @@ MV_VECTOR_VERSIONS void Rmsprop(T* w, T* square, const T* g, T rate, T keep, T t
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void RmspropMomentum(T* w, T* square, T* velocity, const T* g, T rate, T keep,
-                                        T take, T epsilon, T outer, T momentum, int64_t n) {
+inline MV_ALWAYS_INLINE void RmspropMomentum(T* w, T* square, T* velocity, const T* g, T rate,
+                                             T keep, T take, T epsilon, T outer, T momentum,
+                                             int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T s = keep * square[i] + take * (g[i] * g[i]);
@@ -134,8 +139,8 @@ MV_VECTOR_VERSIONS void RmspropMomentum(T* w, T* square, T* velocity, const T* g
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Adadelta(T* w, T* square, T* steps, const T* g, T rate, T keep, T take,
-                                 T epsilon, int64_t n) {
+inline MV_ALWAYS_INLINE void Adadelta(T* w, T* square, T* steps, const T* g, T rate, T keep, T take,
+                                      T epsilon, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T s = keep * square[i] + take * (g[i] * g[i]);
@@ -147,8 +152,8 @@ MV_VECTOR_VERSIONS void Adadelta(T* w, T* square, T* steps, const T* g, T rate, 
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Adam(T* w, T* mean, T* square, const T* g, T rate, T take_mean,
-                             T take_square, T epsilon, int64_t n) {
+inline MV_ALWAYS_INLINE void Adam(T* w, T* mean, T* square, const T* g, T rate, T take_mean,
+                                  T take_square, T epsilon, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T m = mean[i] + (g[i] - mean[i]) * take_mean;
@@ -160,8 +165,8 @@ MV_VECTOR_VERSIONS void Adam(T* w, T* mean, T* square, const T* g, T rate, T tak
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Amsgrad(T* w, T* mean, T* square, T* largest, const T* g, T rate,
-                                T take_mean, T take_square, T epsilon, int64_t n) {
+inline MV_ALWAYS_INLINE void Amsgrad(T* w, T* mean, T* square, T* largest, const T* g, T rate,
+                                     T take_mean, T take_square, T epsilon, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T m = mean[i] + (g[i] - mean[i]) * take_mean;
@@ -175,17 +180,18 @@ MV_VECTOR_VERSIONS void Amsgrad(T* w, T* mean, T* square, T* largest, const T* g
 }
 
 template <class T>
-MV_VECTOR_VERSIONS T MeanSquare(const T* g, int64_t n) {
+inline MV_ALWAYS_INLINE T MeanSquare(const T* g, int64_t n) {
   return SumSquares<T>(g, n) / static_cast<T>(n);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS double SquareSum(const T* g, int64_t n) {
+inline MV_ALWAYS_INLINE double SquareSum(const T* g, int64_t n) {
   return SumSquares<double>(g, n);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void RowwiseAdam(T* w, T* mean, const T* g, T take_mean, T scale, int64_t n) {
+inline MV_ALWAYS_INLINE void RowwiseAdam(T* w, T* mean, const T* g, T take_mean, T scale,
+                                         int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T m = mean[i] + (g[i] - mean[i]) * take_mean;
@@ -195,13 +201,13 @@ MV_VECTOR_VERSIONS void RowwiseAdam(T* w, T* mean, const T* g, T take_mean, T sc
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Decay(T* w, T decay, T rate, int64_t n) {
+inline MV_ALWAYS_INLINE void Decay(T* w, T decay, T rate, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) w[i] -= w[i] * decay * rate;
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Clip(T* out, const T* g, T limit, int64_t n) {
+inline MV_ALWAYS_INLINE void Clip(T* out, const T* g, T limit, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T value = g[i];
@@ -210,26 +216,27 @@ MV_VECTOR_VERSIONS void Clip(T* out, const T* g, T limit, int64_t n) {
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Scale(T* out, const T* g, T scale, int64_t n) {
+inline MV_ALWAYS_INLINE void Scale(T* out, const T* g, T scale, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) out[i] = g[i] * scale;
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Ftrl(T* w, T* linear, T* sum, const T* g, const FtrlOptions<T>& options,
-                             int64_t n) {
+inline MV_ALWAYS_INLINE void Ftrl(T* w, T* linear, T* sum, const T* g,
+                                  const FtrlOptions<T>& options, int64_t n) {
   if (options.power == T{0.5}) return RunFtrl<true>(w, linear, sum, g, options, n);
   RunFtrl<false>(w, linear, sum, g, options, n);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Pull(T* w, const T* x, T force, T terms, int64_t n) {
+inline MV_ALWAYS_INLINE void Pull(T* w, const T* x, T force, T terms, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) w[i] += force * Change(x[i], terms * w[i]);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Compensate(T* w, const T* seen, const T* g, T rate, T control, int64_t n) {
+inline MV_ALWAYS_INLINE void Compensate(T* w, const T* seen, const T* g, T rate, T control,
+                                        int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     w[i] -= rate * (g[i] + control * (g[i] * g[i]) * Gap(w[i], seen[i]));
@@ -237,14 +244,15 @@ MV_VECTOR_VERSIONS void Compensate(T* w, const T* seen, const T* g, T rate, T co
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void Remember(T* seen, const T* w, int64_t n) {
+inline MV_ALWAYS_INLINE void Remember(T* seen, const T* w, int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) seen[i] = FlipNanBits(w[i]);
 }
 
 template <class T>
-MV_VECTOR_VERSIONS void CompensateAdaptively(T* w, const T* seen, T* square, const T* g, T rate,
-                                             T control, T keep, T take, T epsilon, int64_t n) {
+inline MV_ALWAYS_INLINE void CompensateAdaptively(T* w, const T* seen, T* square, const T* g,
+                                                  T rate, T control, T keep, T take, T epsilon,
+                                                  int64_t n) {
   MV_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const T s = keep * square[i] + take * (g[i] * g[i]);
@@ -254,26 +262,51 @@ MV_VECTOR_VERSIONS void CompensateAdaptively(T* w, const T* seen, T* square, con
   }
 }
 
-#define MV_INSTANTIATE_OPTIMIZERS(T)                                              \
-  template void Momentum(T*, T*, const T*, T, T, int64_t);                        \
-  template void Nesterov(T*, T*, const T*, T, T, int64_t);                        \
-  template void Adagrad(T*, T*, const T*, T, T, T, T, int64_t);                   \
-  template void Rmsprop(T*, T*, const T*, T, T, T, T, T, int64_t);                \
-  template void RmspropMomentum(T*, T*, T*, const T*, T, T, T, T, T, T, int64_t); \
-  template void Adadelta(T*, T*, T*, const T*, T, T, T, T, int64_t);              \
-  template void Adam(T*, T*, T*, const T*, T, T, T, T, int64_t);                  \
-  template void Amsgrad(T*, T*, T*, T*, const T*, T, T, T, T, int64_t);           \
-  template T MeanSquare(const T*, int64_t);                                       \
-  template double SquareSum(const T*, int64_t);                                   \
-  template void RowwiseAdam(T*, T*, const T*, T, T, int64_t);                     \
-  template void Decay(T*, T, T, int64_t);                                         \
-  template void Clip(T*, const T*, T, int64_t);                                   \
-  template void Scale(T*, const T*, T, int64_t);                                  \
-  template void Ftrl(T*, T*, T*, const T*, const FtrlOptions<T>&, int64_t);       \
-  template void Pull(T*, const T*, T, T, int64_t);                                \
-  template void Compensate(T*, const T*, const T*, T, T, int64_t);                \
-  template void Remember(T*, const T*, int64_t);                                  \
-  template void CompensateAdaptively(T*, const T*, T*, const T*, T, T, T, T, T, int64_t);
+}  // namespace body
+
+// clang-format off: it would take the asterisks of pointers for products.
+#define MV_INSTANTIATE_OPTIMIZERS(T) \
+  MV_VERSIONS(void, Momentum, (T* w, T* velocity, const T* g, T rate, T momentum, int64_t n), \
+              (w, velocity, g, rate, momentum, n)) \
+  MV_VERSIONS(void, Nesterov, (T* w, T* velocity, const T* g, T rate, T momentum, int64_t n), \
+              (w, velocity, g, rate, momentum, n)) \
+  MV_VERSIONS(void, Adagrad, (T* w, T* sum, const T* g, T rate, T initial, T epsilon, T outer, \
+               int64_t n), \
+              (w, sum, g, rate, initial, epsilon, outer, n)) \
+  MV_VERSIONS(void, Rmsprop, (T* w, T* square, const T* g, T rate, T keep, T take, T epsilon, \
+               T outer, int64_t n), \
+              (w, square, g, rate, keep, take, epsilon, outer, n)) \
+  MV_VERSIONS(void, RmspropMomentum, (T* w, T* square, T* velocity, const T* g, T rate, T keep, \
+               T take, T epsilon, T outer, T momentum, int64_t n), \
+              (w, square, velocity, g, rate, keep, take, epsilon, outer, momentum, n)) \
+  MV_VERSIONS(void, Adadelta, (T* w, T* square, T* steps, const T* g, T rate, T keep, T take, \
+               T epsilon, int64_t n), \
+              (w, square, steps, g, rate, keep, take, epsilon, n)) \
+  MV_VERSIONS(void, Adam, (T* w, T* mean, T* square, const T* g, T rate, T take_mean, \
+               T take_square, T epsilon, int64_t n), \
+              (w, mean, square, g, rate, take_mean, take_square, epsilon, n)) \
+  MV_VERSIONS(void, Amsgrad, (T* w, T* mean, T* square, T* largest, const T* g, T rate, \
+               T take_mean, T take_square, T epsilon, int64_t n), \
+              (w, mean, square, largest, g, rate, take_mean, take_square, epsilon, n)) \
+  MV_VERSIONS(T, MeanSquare, (const T* g, int64_t n), (g, n)) \
+  MV_VERSIONS(double, SquareSum, (const T* g, int64_t n), (g, n)) \
+  MV_VERSIONS(void, RowwiseAdam, (T* w, T* mean, const T* g, T take_mean, T scale, int64_t n), \
+              (w, mean, g, take_mean, scale, n)) \
+  MV_VERSIONS(void, Decay, (T* w, T decay, T rate, int64_t n), (w, decay, rate, n)) \
+  MV_VERSIONS(void, Clip, (T* out, const T* g, T limit, int64_t n), (out, g, limit, n)) \
+  MV_VERSIONS(void, Scale, (T* out, const T* g, T scale, int64_t n), (out, g, scale, n)) \
+  MV_VERSIONS(void, Ftrl, (T* w, T* linear, T* sum, const T* g, const FtrlOptions<T>& options, \
+               int64_t n), \
+              (w, linear, sum, g, options, n)) \
+  MV_VERSIONS(void, Pull, (T* w, const T* x, T force, T terms, int64_t n), \
+              (w, x, force, terms, n)) \
+  MV_VERSIONS(void, Compensate, (T* w, const T* seen, const T* g, T rate, T control, int64_t n), \
+              (w, seen, g, rate, control, n)) \
+  MV_VERSIONS(void, Remember, (T* seen, const T* w, int64_t n), (seen, w, n)) \
+  MV_VERSIONS(void, CompensateAdaptively, (T* w, const T* seen, T* square, const T* g, T rate, \
+               T control, T keep, T take, T epsilon, int64_t n), \
+              (w, seen, square, g, rate, control, keep, take, epsilon, n))
+// clang-format on
 
 MV_INSTANTIATE_OPTIMIZERS(float)
 MV_INSTANTIATE_OPTIMIZERS(double)

@@ -13,6 +13,23 @@
 #define MV_HAS_VECTOR_VERSIONS 0
 #endif
 
+// Specializes the template Name by the function of this name in the namespace `body`, in several
+// versions. Clang's versions of a template itself end the process when the library is loaded.
+#if defined(__clang__)
+#define MV_VERSIONS(Result, Name, Parameters, Arguments)                                      \
+  static MV_VECTOR_VERSIONS Result Name##Versions Parameters { return body::Name Arguments; } \
+  template <>                                                                                 \
+  Result Name Parameters {                                                                    \
+    return Name##Versions Arguments;                                                          \
+  }
+#else
+#define MV_VERSIONS(Result, Name, Parameters, Arguments) \
+  template <>                                            \
+  MV_VECTOR_VERSIONS Result Name Parameters {            \
+    return body::Name Arguments;                         \
+  }
+#endif
+
 // The arrays of a loop overlap only element for element (out == delta), which does not prevent
 // vectorization, but the compiler cannot know that.
 #if defined(__clang__)
