@@ -122,7 +122,7 @@ demo: compiler $(MPICH)/.created
 
 test: PARTS := test-cpp test-python
 test-all test-release: PARTS := test-cpp test-python test-slow docs test-openmpi test-frameworks simulate
-test-release: PARTS += test-posix test-asan test-tsan fuzz simulate-undefined simulate-address
+test-release: PARTS += test-posix test-asan test-tsan fuzz simulate-undefined simulate-address release-check
 # With PARTS='docs test-openmpi' on the command line, only these parts run: CI runs some side by side.
 RUN = $(MAKE) --no-print-directory --keep-going $(SELECTION)
 # These need the first environment only, so the others are installed meanwhile.
@@ -288,8 +288,10 @@ release: wheels recipes docs
 	@cd dist && sha256sum multiverso-* | tee SHA256SUMS
 
 # Only the wheel of this machine can run here.
-release-check:
-	$(PYTHON) packaging/check_release.py dist/multiverso-*_$(shell uname -m).whl
+MACHINE := $(shell uname -m)
+release-check: $(if $(wildcard dist/*_$(MACHINE).whl),,wheel-$(MACHINE)) $(MPICH)/.installed
+	$(call run,$(MPICH),$(call pytest,wheels,tests/install/test_wheels.py))
+	$(PYTHON) packaging/check_release.py dist/multiverso-*_$(MACHINE).whl
 
 clean:
 	rm -rf build dist multiverso/_lib multiverso.egg-info $(ENVS)
