@@ -122,12 +122,6 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         self._wait = module.wait_for_gradients
 
     @property
-    def table(self) -> RowTable:
-        """The table."""
-        table: RowTable = self._gradients.table
-        return table
-
-    @property
     def output_dim(self) -> int:
         """The number of columns of the table."""
         return self._gradients.num_col

@@ -323,10 +323,16 @@ class RowGradients(RowReader):
 
 
 class RowLayer:
-    """What the layers of all frameworks have in common: `step` and `discard`."""
+    """What the layers of all frameworks have in common: their table, `step` and `discard`."""
 
     #: The gradients of the layer's rows.
     _gradients: RowGradients
+
+    @property
+    def table(self) -> RowTable:
+        """The table."""
+        table: RowTable = self._gradients.table
+        return table
 
     def _settle(self, scale: float = 1.0) -> float | None:
         """Wait for gradients that are still computed, and return the scale of the loss in them."""

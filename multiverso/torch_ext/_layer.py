@@ -12,7 +12,7 @@ import torch
 
 from multiverso._native import supported
 from multiverso._native.arguments import flag, integer
-from multiverso.sync._row_gradients import RowLayer, RowTable
+from multiverso.sync._row_gradients import RowLayer
 from multiverso.tables import MatrixTable
 from multiverso.tables._options import UpdaterName
 from multiverso.torch_ext._connection import ConnectedGradients, Connection
@@ -103,12 +103,6 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         # PyTorch's layers begin with a padding of zeros, unless the program gives them all rows.
         self._has_zero_padding = padding_idx is not None and self._gradients.has_initial_rows()
         self._ahead = _Ahead()
-
-    @property
-    def table(self) -> RowTable:
-        """The table."""
-        table: RowTable = self._gradients.table
-        return table
 
     @property
     def num_embeddings(self) -> int:

@@ -11,7 +11,7 @@ from multiverso.sync._array_tensors import require_apart
 from multiverso.sync._movable import grouped
 from multiverso.sync._shares import Shares, share_of_parameter
 from multiverso.sync._table_copy import Share
-from multiverso.sync._tensor import Tensors, require_same
+from multiverso.sync._tensor import Tensors
 from multiverso.torch_ext._connection import Connection
 from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
 
@@ -44,14 +44,14 @@ class ModuleTensors(Tensors):
                 for parts in (member._parameters, member._buffers, member._modules)
                 for part in parts.values()
             ],
+            lambda: {name: name for name in self._find()},
+            type(module).__name__,
         )
 
     def update(self) -> None:
         """Use the tensors that the module has now, which must be like those at first."""
-        found = self._find()
-        now, then = ({name: name for name in names} for names in (found, self._by_name))
-        require_same(now, then, type(self._module).__name__)
-        for name, (tensor, _) in found.items():
+        super().update()
+        for name, (tensor, _) in self._find().items():
             self._by_name[name].tensor = tensor
 
     def sources(self) -> list[torch.Tensor]:
