@@ -20,6 +20,7 @@ from multiverso.torch_ext.distributed._calls import (
     DTYPES,
     OPS,
     Call,
+    Span,
     agreement,
     span,
     spans,
@@ -114,9 +115,8 @@ def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
     _require_dtype(tensor, outputs)
     source = dense(tensor)
     wholes, finish = _writables(outputs)
-    call = Call(
-        capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], [span(whole) for whole in wholes]
-    )
+    received = [span(whole) for whole in wholes]
+    call = Call(capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], received)
     return Plan([call], [source, *wholes], finish)
 
 
@@ -132,15 +132,9 @@ def gather_into(output: torch.Tensor, tensor: torch.Tensor, ranks: int) -> Plan:
 
 def scatter(output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Plan:
     """Combine the tensors that the ranks have for this one."""
-    ranks = len(inputs)
     _require_dtype(output, inputs)
     sources = [_real(dense(tensor), op) for tensor in inputs]
-    whole, finish = writable(output)
-    whole = _real(whole, op)
-    code, before = _code(op, whole, ranks, finish)
-    sent = [span(source) for source in sources]
-    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, sent, [span(whole)], code)
-    return Plan([*before, call], [whole, *sources], finish)
+    return _scattered(output, sources, [span(source) for source in sources], op)
 
 
 def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
@@ -148,11 +142,17 @@ def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any
     _require_dtype(output, [tensor])
     _require_size("input", tensor, output.numel() * ranks)
     source = _real(dense(tensor), op)
+    return _scattered(output, [source], spans(source, ranks), op)
+
+
+def _scattered(
+    output: torch.Tensor, sources: list[torch.Tensor], sent: list[Span], op: Any
+) -> Plan:
     whole, finish = writable(output)
     whole = _real(whole, op)
-    code, before = _code(op, whole, ranks, finish)
-    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, spans(source, ranks), [span(whole)], code)
-    return Plan([*before, call], [whole, source], finish)
+    code, before = _code(op, whole, len(sent), finish)
+    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, sent, [span(whole)], code)
+    return Plan([*before, call], [whole, *sources], finish)
 
 
 def from_one(output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int, ranks: int) -> Plan:

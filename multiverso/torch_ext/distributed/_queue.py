@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from multiverso._native.threads import OrderedThread
 from multiverso.errors import ForkedError, StateError
-from multiverso.torch_ext.distributed._threads import OrderedThread
+
+#: Seconds for which the end of a program waits for callbacks that still run.
+_EXIT_SECONDS: Final = 5.0
 
 
 class QueuedCall:
@@ -48,16 +52,15 @@ class QueuedCall:
 class CallQueue:
     """Makes calls one after the other, in the order in which they were started.
 
-    A thread of the given name makes those in the background. A thread that waits for one of them
-    makes it itself, with those before it, since to wake another one would take longer. So a
-    callback may also wait for a call that was started later.
+    A thread of its own makes those in the background. A thread that waits for one of them makes it
+    itself, with those before it, since to wake another one would take longer. So a callback may
+    also wait for a call that was started later.
     """
 
     #: The queues of this process, whose state a forked child does not know.
     _all: Final[weakref.WeakSet[CallQueue]] = weakref.WeakSet()
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._end_error: StateError | None = None
         self._renew()
         self._all.add(self)
@@ -70,7 +73,7 @@ class CallQueue:
         self._turn = threading.RLock()
         # A signal handler may end the queue while its thread starts a call.
         self._starting = threading.RLock()
-        self._thread = OrderedThread(self._name)
+        self._thread = OrderedThread()
 
     @classmethod
     def end_all_in_child(cls) -> None:
@@ -81,6 +84,18 @@ class CallQueue:
                 "this process was forked from a rank of the group, whose calls only that rank can "
                 "make"
             )
+
+    @classmethod
+    def join_all(cls) -> None:
+        """End the threads of all queues, and wait for a moment until they have ended.
+
+        Python ends the threads that run when it exits wherever they are. In a callback of PyTorch
+        this ends the process with SIGABRT.
+        """
+        deadline = time.monotonic() + _EXIT_SECONDS
+        for queue in list(cls._all):
+            queue._thread.end()
+            queue._thread.join(max(0.0, deadline - time.monotonic()))
 
     def run(self, make: Callable[[], None]) -> None:
         """Make a call, after those that have been started."""
