@@ -15,7 +15,7 @@ from multiverso._native.threads import Thread
 from multiverso.errors import OperationTimeout, PublicationError, StateError
 from multiverso.publishing import _format
 from multiverso.publishing._folder import Folder, folder_of
-from multiverso.publishing._latest import read_latest
+from multiverso.publishing._format import read_latest
 from multiverso.publishing._tables import FollowedArray, FollowedRows
 from multiverso.readers import Cut, View
 from multiverso.readers._view import Changes, chosen, seconds

@@ -11,8 +11,7 @@ from multiverso._native.files import written_as
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing import _format
 from multiverso.publishing._folder import folder_of
-from multiverso.publishing._format import Tensor
-from multiverso.publishing._latest import LATEST, MOST_BYTES, dump_latest, read_latest
+from multiverso.publishing._format import LATEST, MOST_BYTES, Tensor, dump_latest, read_latest
 
 _log = logging.getLogger(__name__)
 #: More than the bytes of a file's name, or of the rest of a publication, in `latest.json`.
