@@ -141,8 +141,7 @@ class RandomUniform(Initializer):
         """Check the range."""
         least, most = finite(self.minval, "minval"), finite(self.maxval, "maxval")
         if least > most:
-            msg = f"minval: expected at most maxval, received {least} and {most}"
-            raise ValueError(msg)
+            raise ValueError(f"minval: expected at most maxval, received {least} and {most}")
         _check_seed(self.seed)
 
 
@@ -233,8 +232,7 @@ def _as_sum(value: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return an integer as the sum of two floats, of which one alone cannot hold every int64."""
     whole = int(value)
     if value != whole:
-        msg = f"init_value: expected an integer for a table of {dtype}, received {value}"
-        raise TypeError(msg)
+        raise TypeError(f"init_value: expected an integer for a table of {dtype}, received {value}")
     first = float(whole)
     if abs(int(first)) > abs(whole):  # It may be above the largest int64.
         first = math.nextafter(first, 0)

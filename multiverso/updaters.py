@@ -234,11 +234,10 @@ def _class_of(optimizer: Any, package: str, known: dict[str, Any]) -> str:
     is_of_package = kind.__module__ == package or kind.__module__.startswith(f"{package}.")
     if not is_of_package or kind.__name__ not in known:
         names = ", ".join(known)
-        msg = (
+        raise TypeError(
             f"optimizer: expected one of {package}'s {names}, received a "
             f"{kind.__module__}.{kind.__qualname__}; no updater makes the steps of another"
         )
-        raise TypeError(msg)
     return kind.__name__
 
 

@@ -50,11 +50,10 @@ def find_elastic_job(target: str) -> str:
         if target != job.content["name"] and here is None:
             continue
         if not job.content["elastic"]:
-            msg = (
+            raise StateError(
                 f"job {target} is not elastic: expected one that was started with multiverso run "
                 "--elastic or calls mv.init(elastic=True)"
             )
-            raise StateError(msg)
         is_unique = names.count(job.content["name"]) == 1
         return str(job.content["name"] if is_unique else here or pids[0])
     described = ", ".join(map(_describe, jobs)) or "none"

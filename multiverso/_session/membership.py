@@ -49,8 +49,7 @@ class Membership(NamedTuple):
 def watch(look: Callable[[], Membership], ended: threading.Event, callback: Any) -> None:
     """Call a function with what `look` returns, whenever that has changed, until the event."""
     if not callable(callback):
-        msg = f"callback: expected a function, received {callback!r}"
-        raise TypeError(msg)
+        raise TypeError(f"callback: expected a function, received {callback!r}")
     seen = look()
 
     def run() -> None:

@@ -69,11 +69,10 @@ class RemoteSaves:
         here = self._place(address)
         raw = checkpoint_calls.save_options(here, step, keep, background, incremental)
         if raw.incremental:
-            msg = (
+            raise ValueError(
                 "incremental: expected False for an address, to which files cannot be linked, "
                 "received True; save increments to a folder of this machine and copy them"
             )
-            raise ValueError(msg)
         raw.background = False  # Sending takes longer, and is always in the background.
         folder = None
         with self._others_fail(address):

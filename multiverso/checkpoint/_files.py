@@ -244,10 +244,9 @@ class Checkpoint:
         index = self._index(table)
         saved = self.tables[index]
         if slot is not None and not 0 <= integer(slot, "slot", -(2**63)) < saved.slots:
-            msg = (
+            raise IndexError(
                 f"slot: expected one of the {saved.slots} of table {saved.name!r}, received {slot}"
             )
-            raise IndexError(msg)
         dtype = saved.dtype if slot is None else saved.state_dtype
         return self._read(index, 0 if slot is None else 1 + slot, saved.shape, dtype, max_bytes)
 
@@ -305,13 +304,12 @@ class Checkpoint:
     def require_room(self, size: int, max_bytes: int, what: str) -> None:
         """Raise MemoryError if bytes are not free, or `max_bytes` more than those of the files."""
         if size > self.num_bytes + integer(max_bytes, "max_bytes", 0):
-            msg = (
+            raise MemoryError(
                 f"{what}: expected at most {max_bytes} bytes in addition to the {self.num_bytes} "
                 f"bytes of the checkpoint's files, received {size} bytes, most of which an "
                 "initializer gives; pass a larger max_bytes= if you trust the checkpoint and have "
                 "the memory"
             )
-            raise MemoryError(msg)
         checked.MV_CheckIsFree(size, what.encode(errors="replace"))
 
     def _index(self, table: str | int) -> int:
@@ -321,8 +319,7 @@ class Checkpoint:
                 raise KeyError(table)
             return names.index(table)
         if not 0 <= integer(table, "table", -(2**63)) < len(self.tables):
-            msg = f"table: expected 0 to {len(self.tables) - 1}, received {table}"
-            raise IndexError(msg)
+            raise IndexError(f"table: expected 0 to {len(self.tables) - 1}, received {table}")
         return table
 
     def close(self) -> None:

@@ -26,11 +26,10 @@ class ModelWeights:
         #: The model that may be in ``fit``: `model`, or one that contains it.
         self.trained: Any = model
         if not self.parameters:
-            msg = (
+            raise ValueError(
                 f"model: expected parameters, received a {type(model).__name__} without any; build "
                 "it or run a batch first"
             )
-            raise ValueError(msg)
         for variable in self.parameters:
             require_table_dtype(variable_dtype(variable), f"parameter {variable.path}")
 

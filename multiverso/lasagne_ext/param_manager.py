@@ -158,16 +158,14 @@ def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> Tens
             raise TypeError(msg)
     variables = lasagne.layers.get_all_params(layers)
     if not variables:
-        msg = "network: expected parameters, received layers without any"
-        raise ValueError(msg)
+        raise ValueError("network: expected parameters, received layers without any")
     for variable in variables:
         link = getattr(variable, "_mv_link", None)
         if link is not None and link.is_live():
-            msg = (
+            raise ValueError(
                 f"network: expected no variable with a table, received {name_of(variable)}, whose "
                 "delta would be added twice"
             )
-            raise ValueError(msg)
     trainable = set(lasagne.layers.get_all_params(layers, trainable=True))
     tensors: list[SharedTensor] = []
     for variable in variables:

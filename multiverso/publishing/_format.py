@@ -76,11 +76,10 @@ def encode(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[A
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # The tensors begin at a multiple of eight bytes.
     if len(text) > MOST_HEADER_BYTES:
-        msg = (
+        raise StateError(
             f"publish(to=): expected tables whose names and shapes take at most "
             f"{MOST_HEADER_BYTES} bytes in a file, received {len(text)}; use fewer tables"
         )
-        raise StateError(msg)
     parts: list[Any] = [LENGTH.pack(len(text)), text]
     arrays = (np.ascontiguousarray(tensor.array) for tensor in tensors.values())
     parts += [array.reshape(-1).view(np.uint8).data for array in arrays if array.size]

@@ -71,11 +71,10 @@ class Tensors(list[Any]):
         changes += [f"{name} is missing" for key, name in then.items() if key not in now]
         if changes:
             more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
-            msg = (
+            raise ValueError(
                 f"{self._what}: expected the parameters with which the sync was set up, but "
                 f"{', '.join(changes[:3])}{more}; set it up again, on all ranks"
             )
-            raise ValueError(msg)
 
     def sources(self) -> list[Any]:
         """Return the framework's objects of the parameters, if it has any."""

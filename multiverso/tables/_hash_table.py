@@ -121,8 +121,7 @@ class HashTable(Table):
                 raw.evict = _EVICT[choice(evict, "evict", _EVICT)]
             raw.admit = 0 if admit is None else integer(admit, "admit", 1)
             if init_value is not None and initializer is not None:
-                msg = "initializer: expected None with init_value, received both"
-                raise TypeError(msg)
+                raise TypeError("initializer: expected None with init_value, received both")
             initial = _initializer(initializer if init_value is None else init_value)
             initializers.set_initializer(raw, initial, self._dtype)
             self._initializer = initial
@@ -387,11 +386,10 @@ def _initializer(init_value: Any) -> Initializer:
         return initializers.Zeros()
     is_number = isinstance(init_value, numbers.Real)
     if not is_number:
-        msg = (
+        raise TypeError(
             f"init_value: expected a number or one of multiverso.initializers, received "
             f"{type(init_value).__name__}"
         )
-        raise TypeError(msg)
     return initializers.Constant(init_value)
 
 

@@ -103,8 +103,7 @@ def _initial_values(
 def array_shape(size: object) -> tuple[int]:
     """Return the shape of an array of that size; raise an error if the size is invalid."""
     if isinstance(size, list | tuple) and len(size) == 2:
-        msg = f"size: expected an int, received {size!r}; for a matrix, use MatrixTable"
-        raise TypeError(msg)
+        raise TypeError(f"size: expected an int, received {size!r}; for a matrix, use MatrixTable")
     return (integer(size, "size", 1),)
 
 

@@ -32,8 +32,7 @@ class ModuleTensors(Tensors):
         }
         if not any(name.startswith("parameter ") for name in self._by_name):
             kind = type(module).__name__
-            msg = f"module: expected parameters, received a {kind} without any"
-            raise ValueError(msg)
+            raise ValueError(f"module: expected parameters, received a {kind} without any")
         modules = list(module.modules())
         # PyTorch keeps the parts of a module in these dictionaries.
         super().__init__(
@@ -80,24 +79,20 @@ class ModuleTensors(Tensors):
 def _require_dense_values(tensor: torch.Tensor, what: str) -> None:
     """Raise an error unless a tensor has a value in memory of its own for each element."""
     if torch.nn.parameter.is_lazy(tensor):
-        msg = f"{what}: expected a shape, received a lazy one; run a batch first"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected a shape, received a lazy one; run a batch first")
     if tensor.layout != torch.strided:
-        msg = f"{what}: expected a dense tensor, received the layout {tensor.layout}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected a dense tensor, received the layout {tensor.layout}")
     if tensor.is_meta:
-        msg = f"{what}: expected values, received a tensor on the meta device"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected values, received a tensor on the meta device")
     if tensor.is_inference():
         msg = f"{what}: expected a normal tensor, received one made in torch.inference_mode"
         raise ValueError(msg)
     axes = zip(tensor.stride(), tensor.shape, strict=True)
     if tensor.numel() and any(stride == 0 and length > 1 for stride, length in axes):
-        msg = (
+        raise ValueError(
             f"{what}: expected memory for each element, received strides {tensor.stride()}, as "
             "after expand; call contiguous() on it"
         )
-        raise ValueError(msg)
 
 
 def _with_separate_memory(

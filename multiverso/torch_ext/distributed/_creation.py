@@ -69,11 +69,10 @@ def _require_only_backend() -> None:
     others = {device: name for device, name in devices.items() if name != "multiverso"}
     if others:
         listed = ",".join(f"{device}:{name}" for device, name in devices.items())
-        msg = (
+        raise ValueError(
             f"backend: expected 'multiverso' alone, received '{listed}': PyTorch replaces the "
             "others of such a list by this one. Make a second group with new_group(backend=...)"
         )
-        raise ValueError(msg)
 
 
 #: The wait for a store, unless `init_process_group` names another one.
@@ -89,8 +88,7 @@ def meet(
     of the open session, or of one that exists only during this call.
     """
     if url.rstrip("/") != "multiverso:":
-        msg = f"init_method: expected 'multiverso://', received {url!r}"
-        raise ValueError(msg)
+        raise ValueError(f"init_method: expected 'multiverso://', received {url!r}")
     timeout = timeout or _TIMEOUT
     if mv.is_initialized():
         yield _store_of_session(timeout), mv.rank(), mv.size()

@@ -214,8 +214,7 @@ def barrier() -> Plan:
 
 def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> Sequence[int]:
     if not tensor.dim():
-        msg = f"{what}: expected a tensor with rows, received a scalar"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"{what}: expected a tensor with rows, received a scalar")
     length = tensor.shape[0]
     if not rows:
         if length % ranks:
@@ -223,11 +222,10 @@ def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> S
             raise ArgumentValueError(msg)
         return [length // ranks] * ranks
     if len(rows) != ranks or min(rows) < 0 or sum(rows) != length:
-        msg = (
+        raise ArgumentValueError(
             f"{what}_split_sizes: expected {ranks} numbers whose sum is {length}, received "
             f"{list(rows)}"
         )
-        raise ArgumentValueError(msg)
     return rows
 
 
@@ -314,5 +312,4 @@ def _require_dtype(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> None
 
 def _require_size(what: str, tensor: torch.Tensor, count: int) -> None:
     if tensor.numel() != count:
-        msg = f"{what}: expected {count} elements, received {tensor.numel()}"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"{what}: expected {count} elements, received {tensor.numel()}")

@@ -159,11 +159,10 @@ class CallQueue:
     def require_no_call(self) -> None:
         """Raise StateError for a signal handler in the middle of a call, which this then ends."""
         if self._turn._is_owned():  # type: ignore[attr-defined]
-            msg = (
+            raise StateError(
                 "expected no call of this group in progress in this thread: a signal handler may "
                 "set a flag, which the program looks at between two calls"
             )
-            raise StateError(msg)
 
     def _make(self, make: Callable[[], None]) -> None:
         self.require_open()
