@@ -5,8 +5,6 @@ thread of a `Sender`, and what fails there is raised by the next call. A file th
 is written after them, so that readers find all of them or none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -5,8 +5,6 @@ methods of `threading` and of futures, it can leave a lock locked for ever, for 
 thread then waits. Here only functions in C have locks.
 """
 
-from __future__ import annotations
-
 import time
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable

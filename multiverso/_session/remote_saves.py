@@ -4,8 +4,6 @@ The ranks save to a folder that only this user can open, as to any other. Then t
 sends the files while training continues, the manifest last: without it there is no checkpoint.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ docs/publication-format.md describes the tensors. The last one, `checksum`, is t
 bytes of the file before it, so a file that was damaged, cut or exchanged in part is never used.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

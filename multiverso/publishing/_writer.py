@@ -1,7 +1,5 @@
 """Writes publications to a folder, one after the other, and names them in `latest.json`."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

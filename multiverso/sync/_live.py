@@ -1,7 +1,5 @@
 """Loads the tensors of a model from the tables of a session that another process reads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias

@@ -1,7 +1,5 @@
 """Tables whose elements all have a place in one array: their creation and their shape."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from ctypes import c_int64, c_void_p

@@ -4,8 +4,6 @@ A tensor that is not contiguous, or is a view whose memory has the opposite sign
 contiguous copy, which is copied back at the end.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence

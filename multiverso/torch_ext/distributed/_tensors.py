@@ -1,7 +1,5 @@
 """Which tensors have memory that the library can read."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

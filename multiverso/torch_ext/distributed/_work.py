@@ -1,7 +1,5 @@
 """What a call returns, a Work, and its errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
