@@ -163,6 +163,7 @@ class Sender:
         self.failure: BaseException | None = None
         self._thread = OrderedThread()
         weakref.finalize(self, self._thread.end)
+        self._thread.start()  # If that fails, nothing has been given to it.
 
     def put(self, job: Job) -> None:
         """Give a job to the thread; a second time, after an interrupt, has no effect."""

@@ -68,7 +68,7 @@ class Thread:
 
 
 class OrderedThread:
-    """A thread that runs what it is given, one after the other. It starts with the first call."""
+    """A thread that runs what it is given, one after the other."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -76,10 +76,14 @@ class OrderedThread:
         self._number: int | None = None  # of the thread, while it runs
         self._starting = RLock()  # since a signal handler may interrupt `put`
 
+    def start(self) -> None:
+        """Start the thread, which the first call would do."""
+        self._thread.start()
+
     def put(self, run: Callable[[], object]) -> None:
         """Let the thread call `run` after what it was given before."""
         with self._starting:
-            self._thread.start()
+            self.start()
             self._waiting.put(run)
 
     def is_current(self) -> bool:
