@@ -73,7 +73,7 @@ class CallQueue:
         self._turn = threading.RLock()
         # A signal handler may end the queue while its thread starts a call.
         self._starting = threading.RLock()
-        self._thread = OrderedThread()
+        self.thread = OrderedThread()
 
     @classmethod
     def end_all_in_child(cls) -> None:
@@ -94,8 +94,8 @@ class CallQueue:
         """
         deadline = time.monotonic() + _EXIT_SECONDS
         for queue in list(cls._all):
-            queue._thread.end()
-            queue._thread.join(max(0.0, deadline - time.monotonic()))
+            queue.thread.end()
+            queue.thread.join(max(0.0, deadline - time.monotonic()))
 
     def run(self, make: Callable[[], None]) -> None:
         """Make a call, after those that have been started."""
@@ -111,7 +111,7 @@ class CallQueue:
             self.require_open()
             call = QueuedCall(lambda: self._make(make))
             self._waiting.append(call)
-            self._thread.put(lambda: self._end(call, then))
+            self.thread.put(lambda: self._end(call, then))
         return call
 
     def wait(self, call: QueuedCall, seconds: float | None = None) -> bool:
@@ -121,15 +121,11 @@ class CallQueue:
         self.require_parent()
         self.require_no_call()
         # With a limit, this thread must not begin to wait for other ranks.
-        if seconds is not None and not self.is_current():
+        if seconds is not None and not self.thread.is_current():
             return call.wait(seconds)
         with self._turn:
             self._make_until(call)
         return True
-
-    def is_current(self) -> bool:
-        """Return whether the caller is in the thread of the queue, in a callback."""
-        return self._thread.is_current()
 
     def drain(self, seconds: float) -> None:
         """Make the calls that have been started, unless another call takes longer than that."""
@@ -144,7 +140,7 @@ class CallQueue:
         """Let all further calls fail, and end the thread after these."""
         with self._starting:
             self._end_error = StateError(f"this rank has left the group: {reason}")
-            self._thread.end()
+            self.thread.end()
 
     def require_open(self) -> None:
         """Raise StateError if the queue has ended."""
