@@ -269,7 +269,7 @@ class HashTable(Table):
     def contains(self, keys: ArrayLike) -> NDArray[np.bool_]:
         """Return which keys have a row, as an array of bool with shape (n,). Changes nothing.
 
-        It raises the errors of [`get`][multiverso.tables.HashTable.get].
+        It raises the errors of [`get`][multiverso.tables.HashTable.get] except `MemoryError`.
         """
         ids = as_ids(keys, "keys")
         rows = np.empty(len(ids), np.int64)
@@ -287,7 +287,7 @@ class HashTable(Table):
         An add of another worker at the same time is made before the removal or after it. In sync
         mode all workers make this call, each with its own keys.
 
-        It raises the errors of [`get`][multiverso.tables.HashTable.get].
+        It raises the errors of [`get`][multiverso.tables.HashTable.get] except `MemoryError`.
         """
         ids = as_ids(keys, "keys")
         session = _session.current()
