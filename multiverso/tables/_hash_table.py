@@ -83,9 +83,11 @@ class HashTable(Table):
     ...     table.add([[1, 2], [3, 4]], keys=[7_000_000_000, -5])
     ...     table.get([-5, 12])
     ...     len(table)
+    ...     [(keys.shape, rows.shape) for keys, rows in table.items()]
     array([[3., 4.],
            [0., 0.]], dtype=float32)
     3
+    [((3,), (3, 2))]
 
     """
 
