@@ -3,6 +3,8 @@
 Each encoder keeps a copy of what it has written, and compares the next version with it bit by bit.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
