@@ -1,21 +1,16 @@
 """`multiverso.spawn`: runs a function as the ranks of a job, without a launcher and without MPI."""
 
 import contextlib
-import functools
-import importlib
 import importlib.util
 import multiprocessing
 import multiprocessing.spawn
 import os
-import pickle
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -30,6 +25,7 @@ from multiverso._local.job import LocalJob, new_name
 from multiverso._native import arguments, reports
 from multiverso._native.exception_text import describe
 from multiverso._session import leaving, notice
+from multiverso._session.function_copy import Copied, can_import
 from multiverso._session.notice import EndOfJob
 from multiverso.errors import OperationTimeout, RankError, StateError
 
@@ -450,49 +446,3 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
         cause, kind = (None, type(error).__name__) if lost is None else lost
         kind = kind if cause is None else f"{kind} of rank {cause}"
         sender.send((f"{describe(error)}\n{traceback.format_exc()}", began, cause, kind))
-
-
-def can_import(function: Callable[..., Any]) -> bool:
-    """Return whether another process can import the function."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    script = getattr(sys.modules["__main__"], "__file__", None) or ""
-    is_of_main = getattr(function, "__module__", "__main__") == "__main__"
-    if is_of_main and not os.path.isfile(script):  # It may be "<stdin>".
-        return False
-    try:
-        pickle.dumps(function)
-    except Exception:  # The type depends on the reason; it is AttributeError for a local function.
-        return False
-    return True
-
-
-class Copied:
-    """A function and its arguments, or what it returned, on the way to another process.
-
-    They are in a file that the process inherits: if it ended before it had read a full pipe, the
-    writer would wait forever. A forked process uses the `value` itself.
-    """
-
-    def __init__(self, value: Any, copies: bool) -> None:
-        self.value = value
-        self._copies = copies
-        self._file: Any = None  # It is open until the process has started.
-
-    def dumps(self) -> bytes:
-        if self._copies:
-            return bytes(importlib.import_module("cloudpickle").dumps(self.value))
-        return bytes(reduction.ForkingPickler.dumps(self.value))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        memory = getattr(os, "memfd_create", None)
-        self._file = tempfile.TemporaryFile() if memory is None else open(memory("call"), "w+b")
-        self._file.write(self.dumps())
-        self._file.seek(0)
-        return _load, (reduction.DupFd(self._file.fileno()),)
-
-
-def _load(descriptor: Any) -> Any:
-    # The descriptor is inherited from the caller of `spawn`, so no other process has written to it.
-    with open(descriptor.detach(), "rb") as file:
-        return pickle.load(file)

@@ -45,6 +45,25 @@ from multiverso.theano_ext._tensors import SharedTensor, checked_value, name_of
 __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
 
 
+class _Link:
+    """The table of a shared variable in a session, set to the master's value. Collective."""
+
+    def __init__(self, variable: Any, average: bool) -> None:
+        self._session = current_session()
+        given = SyncOptions(average=average)
+        self._sync = TensorSync(
+            lambda: [_tensor_of(variable, average)], _short_name(variable), given, {}
+        )
+
+    def is_live(self) -> bool:
+        """Return whether the session in which the variable was attached is still open."""
+        return not self._session.closed
+
+    def sync(self) -> None:
+        """Add the variable's delta to the table, and set both to the sum."""
+        self._sync.sync()
+
+
 class MVSharedVariable:
     """A shared variable that is synchronized through a table.
 
@@ -88,7 +107,7 @@ class MVSharedVariable:
     """
 
     __slots__ = ()  # `_synchronized_class` says why.
-    _mv_link: TensorSync | None = None
+    _mv_link: _Link | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Attach `svobj` and return it, or create a variable of a class with `sync`."""
@@ -225,8 +244,7 @@ def _attach(svobj: Any, average: bool = False) -> Any:
     link = getattr(svobj, "_mv_link", None)
     if link is not None and link.is_live():
         return svobj
-    given = SyncOptions(average=average)
-    link = TensorSync(lambda: [_tensor_of(svobj, average)], _short_name(svobj), given, {})
+    link = _Link(svobj, average)
     if not isinstance(svobj, MVSharedVariable):
         framework_class: Any = type(svobj)
         svobj.__class__ = _synchronized_class(framework_class)

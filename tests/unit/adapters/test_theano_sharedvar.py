@@ -90,7 +90,7 @@ class TestSync(TheanoTestCase):
     def test_syncs_a_numpy_scalar_that_an_update_has_left(self):
         variable = mv_shared(np.float64(1))
         variable.container.storage[0] = np.float64(2)
-        variable._mv_link.tables[0].add([5])
+        variable._mv_link._sync.tables[0].add([5])
         variable.mv_sync()
         self.assert_value(variable, 7)
 

@@ -26,7 +26,7 @@ class Model(adapters.theano.Model):
             self.variables.append(variable)
 
     def tables(self):
-        return [table for variable in self.variables for table in variable._mv_link.tables]
+        return [table for variable in self.variables for table in variable._mv_link._sync.tables]
 
     def sync(self):
         sharedvar.sync_all_mv_shared_vars()
