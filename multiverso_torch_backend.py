@@ -35,6 +35,6 @@ def _create(options: object, _backend_options: object) -> object:
 
 
 def _meet(url: str, timeout: Any = None, **options: object) -> object:
-    from multiverso.torch_ext.distributed._rendezvous import meet
+    from multiverso.torch_ext.distributed._creation import meet
 
     return meet(url, timeout, **options)

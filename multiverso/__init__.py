@@ -127,8 +127,7 @@ else:
         else:
             hints = importlib.import_module("multiverso._native.hints")
             hint = "" if name.startswith("_") else hints.of_module(name, __all__)
-            msg = f"module 'multiverso' has no attribute {name!r}{hint}"
-            raise AttributeError(msg, name=name)
+            raise AttributeError(f"module 'multiverso' has no attribute {name!r}{hint}", name=name)
         msg = f"mv.{name} is the former name of {instead}"
         warnings.warn(msg, DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(f"multiverso.{module}"), name)

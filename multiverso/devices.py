@@ -59,11 +59,10 @@ def local_rank() -> int:
         value = os.environ.get(variable, "")
         if value.isdecimal():
             return int(value)
-    msg = (
+    raise LauncherError(
         f"local_rank: expected one of the variables {', '.join(LOCAL_RANK_VARIABLES)} from "
         f"{launcher.name}, received none"
     )
-    raise LauncherError(msg)
 
 
 def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
@@ -167,8 +166,7 @@ def _gpu_names(devices: Sequence[int | str]) -> list[str]:
     """Return CUDA's names of the devices; raise an error if one is not a GPU's number or name."""
     names = [_gpu_name(device) for device in several(devices, "devices")]
     if not names:
-        msg = "devices: expected one or more GPUs, received none"
-        raise ValueError(msg)
+        raise ValueError("devices: expected one or more GPUs, received none")
     return names
 
 
@@ -178,6 +176,5 @@ def _gpu_name(device: object) -> str:
         return str(integer(device, "devices", 0))
     match = re.fullmatch(r"\s*(?:cuda:)?([0-9]+|(?:GPU|MIG)-[\w/-]+)\s*", device)
     if match is None:
-        msg = f"devices: expected the numbers or UUIDs of GPUs, received {device!r}"
-        raise ValueError(msg)
+        raise ValueError(f"devices: expected the numbers or UUIDs of GPUs, received {device!r}")
     return match[1]

@@ -44,13 +44,8 @@ class Initializer:
 
     __slots__ = ()
     _kind: ClassVar[int]
-
-    def _values(self) -> tuple[float, ...]:
-        """Return the numbers that the library receives beside the kind and the seed."""
-        return ()
-
-    def _seed(self) -> int | None:
-        return None
+    #: The fields with the numbers that the library receives beside the kind and the seed.
+    _numbers: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +92,11 @@ class Constant(Initializer):
 
     value: float = 0.0
     _kind = capi.MV_INITIALIZER_CONSTANT
+    _numbers = ("value",)
 
     def __post_init__(self) -> None:
         """Check the value."""
         finite(self.value, "value")
-
-    def _values(self) -> tuple[float, ...]:
-        return (float(self.value),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +135,14 @@ class RandomUniform(Initializer):
     maxval: float = 0.05
     seed: int | None = None
     _kind = capi.MV_INITIALIZER_UNIFORM
+    _numbers = ("minval", "maxval")
 
     def __post_init__(self) -> None:
         """Check the range."""
         least, most = finite(self.minval, "minval"), finite(self.maxval, "maxval")
         if least > most:
-            msg = f"minval: expected at most maxval, received {least} and {most}"
-            raise ValueError(msg)
+            raise ValueError(f"minval: expected at most maxval, received {least} and {most}")
         _check_seed(self.seed)
-
-    def _values(self) -> tuple[float, ...]:
-        return (float(self.minval), float(self.maxval))
-
-    def _seed(self) -> int | None:
-        return self.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +175,13 @@ class RandomNormal(Initializer):
     stddev: float = 0.05
     seed: int | None = None
     _kind = capi.MV_INITIALIZER_NORMAL
+    _numbers = ("mean", "stddev")
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         finite(self.mean, "mean")
         between(self.stddev, "stddev", 0)
         _check_seed(self.seed)
-
-    def _values(self) -> tuple[float, ...]:
-        return (float(self.mean), float(self.stddev))
-
-    def _seed(self) -> int | None:
-        return self.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +215,14 @@ def set_initializer(
     raw: capi.MV_TableOptions, initializer: Initializer, dtype: np.dtype[Any]
 ) -> None:
     """Store an initializer in the options of a table, whose dtype must hold its values."""
-    values = initializer._values()
+    values = tuple(float(getattr(initializer, name)) for name in initializer._numbers)
     if dtype.kind != "f":
         if len(values) > 1:
             supported.check("integers", "random")
         if isinstance(initializer, Constant):
             values = _as_sum(initializer.value, dtype)
     raw.initializer = initializer._kind
-    seed = initializer._seed()
+    seed = getattr(initializer, "seed", None)
     raw.seed = -1 if seed is None else seed
     for index, value in enumerate(values):
         raw.initializer_values[index] = value
@@ -250,8 +232,7 @@ def _as_sum(value: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return an integer as the sum of two floats, of which one alone cannot hold every int64."""
     whole = int(value)
     if value != whole:
-        msg = f"init_value: expected an integer for a table of {dtype}, received {value}"
-        raise TypeError(msg)
+        raise TypeError(f"init_value: expected an integer for a table of {dtype}, received {value}")
     first = float(whole)
     if abs(int(first)) > abs(whole):  # It may be above the largest int64.
         first = math.nextafter(first, 0)

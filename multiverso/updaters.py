@@ -130,10 +130,11 @@ def from_keras(optimizer: Any) -> tuple[str, dict[str, float]]:
         _differs(what, "it excludes variables from its weight decay")
     if name != "SGD" and _number(optimizer.iterations):
         _differs(what, "it has made steps, whose state a new table lacks")
-    updater, options = _KERAS[name](what, optimizer)
+    found = _KERAS[name]
+    updater, names = found(what, optimizer) if callable(found) else found
     if name == "AdamW" and updater == "adam":
         updater = "adamw"
-    options = {"learning_rate": _number(optimizer.learning_rate)} | options
+    options = {key: _number(getattr(optimizer, key)) for key in ("learning_rate", *names)}
     for option in ("weight_decay", "clipnorm", "clipvalue"):
         value = _number(getattr(optimizer, option) or 0)
         if value or (option == "weight_decay" and updater == "adamw"):
@@ -164,8 +165,7 @@ def _torch_adagrad(what: str, group: Any) -> tuple[str, dict[str, float]]:
 
 
 def _torch_rmsprop(what: str, group: Any) -> tuple[str, dict[str, float]]:
-    if group["centered"]:
-        _differs(what, "centered=True subtracts the mean of the gradients")
+    _require_not_centered(what, group["centered"])
     options = {"rho": _number(group["alpha"]), "momentum": _number(group["momentum"])}
     return "rmsprop", options | _outer_epsilon(group)
 
@@ -188,57 +188,44 @@ _TORCH: Final = {
 }
 
 
-def _keras_sgd(what: str, optimizer: Any) -> tuple[str, dict[str, float]]:
+def _keras_sgd(what: str, optimizer: Any) -> tuple[str, tuple[str, ...]]:
     if not optimizer.momentum:
-        return "sgd", {}
-    updater = "nesterov" if optimizer.nesterov else "momentum"
-    return updater, _options_of(optimizer, "momentum")
+        return "sgd", ()
+    return "nesterov" if optimizer.nesterov else "momentum", ("momentum",)
 
 
-def _keras_adam(what: str, optimizer: Any) -> tuple[str, dict[str, float]]:
-    updater = "amsgrad" if optimizer.amsgrad else "adam"
-    return updater, _options_of(optimizer, "beta_1", "beta_2", "epsilon")
+def _keras_adam(what: str, optimizer: Any) -> tuple[str, tuple[str, ...]]:
+    return "amsgrad" if optimizer.amsgrad else "adam", ("beta_1", "beta_2", "epsilon")
 
 
-def _keras_adagrad(what: str, optimizer: Any) -> tuple[str, dict[str, float]]:
-    return "adagrad", _options_of(optimizer, "initial_accumulator_value", "epsilon")
+def _keras_rmsprop(what: str, optimizer: Any) -> tuple[str, tuple[str, ...]]:
+    _require_not_centered(what, optimizer.centered)
+    return "rmsprop", ("rho", "momentum", "epsilon")
 
 
-def _keras_rmsprop(what: str, optimizer: Any) -> tuple[str, dict[str, float]]:
-    if optimizer.centered:
-        _differs(what, "centered=True subtracts the mean of the gradients")
-    return "rmsprop", _options_of(optimizer, "rho", "momentum", "epsilon")
-
-
-def _keras_adadelta(what: str, optimizer: Any) -> tuple[str, dict[str, float]]:
-    return "adadelta", _options_of(optimizer, "rho", "epsilon")
-
-
-def _keras_ftrl(what: str, optimizer: Any) -> tuple[str, dict[str, float]]:
-    return "ftrl", _options_of(
-        optimizer,
-        "learning_rate_power",
-        "initial_accumulator_value",
-        "l1_regularization_strength",
-        "l2_regularization_strength",
-        "l2_shrinkage_regularization_strength",
-        "beta",
-    )
-
-
-_KERAS: Final = {
+#: The updater of each optimizer, with the options that have the same names in both, or a function
+#: that returns them.
+_KERAS: Final[dict[str, Any]] = {
     "SGD": _keras_sgd,
     "Adam": _keras_adam,
     "AdamW": _keras_adam,
-    "Adagrad": _keras_adagrad,
+    "Adagrad": ("adagrad", ("initial_accumulator_value", "epsilon")),
     "RMSprop": _keras_rmsprop,
-    "Adadelta": _keras_adadelta,
-    "Ftrl": _keras_ftrl,
+    "Adadelta": ("adadelta", ("rho", "epsilon")),
+    "Ftrl": (
+        "ftrl",
+        (
+            *("learning_rate_power", "initial_accumulator_value", "beta"),
+            *("l1_regularization_strength", "l2_regularization_strength"),
+            "l2_shrinkage_regularization_strength",
+        ),
+    ),
 }
 
 
-def _options_of(optimizer: Any, *names: str) -> dict[str, float]:
-    return {name: _number(getattr(optimizer, name)) for name in names}
+def _require_not_centered(what: str, is_centered: object) -> None:
+    if is_centered:
+        _differs(what, "centered=True subtracts the mean of the gradients")
 
 
 def _class_of(optimizer: Any, package: str, known: dict[str, Any]) -> str:
@@ -247,11 +234,10 @@ def _class_of(optimizer: Any, package: str, known: dict[str, Any]) -> str:
     is_of_package = kind.__module__ == package or kind.__module__.startswith(f"{package}.")
     if not is_of_package or kind.__name__ not in known:
         names = ", ".join(known)
-        msg = (
+        raise TypeError(
             f"optimizer: expected one of {package}'s {names}, received a "
             f"{kind.__module__}.{kind.__qualname__}; no updater makes the steps of another"
         )
-        raise TypeError(msg)
     return kind.__name__
 
 

@@ -18,8 +18,7 @@ def integer(least: int) -> Callable[[str], int]:
         except ValueError:
             number = least - 1  # too small, so that the next lines reject it
         if number < least:
-            msg = f"expected an integer >= {least}, received {text!r}"
-            raise argparse.ArgumentTypeError(msg)
+            raise argparse.ArgumentTypeError(f"expected an integer >= {least}, received {text!r}")
         return number
 
     return convert

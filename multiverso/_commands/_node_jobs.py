@@ -10,6 +10,10 @@ from multiverso.errors import StateError
 
 #: The modes, by ``MV_MODE_`` code.
 MODES: Final = ("async", "sync", "staleness")
+#: What is shown of a table as the sum over the ranks.
+_SUMMED: Final = (
+    *("gets", "adds", "bytes_sent", "bytes_received", "raw_bytes_sent", "raw_bytes_received"),
+)
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,10 @@ def find_elastic_job(target: str) -> str:
         if target != job.content["name"] and here is None:
             continue
         if not job.content["elastic"]:
-            msg = (
+            raise StateError(
                 f"job {target} is not elastic: expected one that was started with multiverso run "
                 "--elastic or calls mv.init(elastic=True)"
             )
-            raise StateError(msg)
         is_unique = names.count(job.content["name"]) == 1
         return str(job.content["name"] if is_unique else here or pids[0])
     described = ", ".join(map(_describe, jobs)) or "none"
@@ -93,12 +96,7 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
             "name": table["name"],
             "shape": [table["capacity"] or table["num_row"], table["num_col"]],
             "keys": dict(zip(KEY_COUNTS, table["keys"], strict=True)) if table["keys"] else None,
-            "gets": sum(table["gets"]),
-            "adds": sum(table["adds"]),
-            "bytes_sent": sum(table["bytes_sent"]),
-            "bytes_received": sum(table["bytes_received"]),
-            "raw_bytes_sent": sum(table["raw_bytes_sent"]),
-            "raw_bytes_received": sum(table["raw_bytes_received"]),
+            **{name: sum(table[name]) for name in _SUMMED},
             "seconds_encoding": sum(table["encoding"]) * 1e-9,
             "seconds_waiting": sum(table["waiting"]) * 1e-9,
             "gigabytes_per_second": _rate(

@@ -49,8 +49,7 @@ class WorkerRange(NamedTuple):
         """Return the range that a text such as "2:8" describes; raise ValueError for another."""
         least, _, most = text.partition(":")
         if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
-            msg = f"expected MIN:MAX with 1 <= MIN <= MAX, received {text!r}"
-            raise ValueError(msg)
+            raise ValueError(f"expected MIN:MAX with 1 <= MIN <= MAX, received {text!r}")
         return cls(int(least), int(most))
 
     def variables(self) -> dict[str, str]:
@@ -69,8 +68,7 @@ def find_worker_range(environ: Mapping[str, str] = os.environ) -> WorkerRange | 
     try:
         return WorkerRange.parse(environ[ELASTIC])
     except ValueError as error:
-        msg = f"{ELASTIC}: {error}"
-        raise LauncherError(msg) from None
+        raise LauncherError(f"{ELASTIC}: {error}") from None
 
 
 def joiner_variables(target: str, index: int) -> dict[str, str]:
@@ -103,11 +101,10 @@ def find_local_job(environ: Mapping[str, str] = os.environ) -> LocalJob | None:
     if NAME in environ:
         job = LocalJob(_text(environ, NAME), _number(environ, RANK), _number(environ, SIZE))
         if not (0 <= job.rank < job.size and 0 < len(job.name.encode()) <= _MAX_NAME_BYTES):
-            msg = (
+            raise LauncherError(
                 f"expected a name of 1 to {_MAX_NAME_BYTES} bytes in {NAME} and a rank in {RANK} "
                 f"below {SIZE}, received {job.variables()}"
             )
-            raise LauncherError(msg)
         return job
     if "TORCHELASTIC_RUN_ID" in environ:
         return _job_of_torchrun(environ)
@@ -119,11 +116,10 @@ def _job_of_torchrun(environ: Mapping[str, str]) -> LocalJob | None:
     if size == 1:
         return None
     if here != size:
-        msg = (
+        raise LauncherError(
             f"torchrun started {here} of {size} ranks on this machine: expected all of them. Start "
             "a job on several machines with mpirun."
         )
-        raise LauncherError(msg)
     # When torchrun restarts a job, only the count changes.
     names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
     values = "/".join(environ.get(name, "") for name in names)
@@ -147,6 +143,5 @@ def _text(environ: Mapping[str, str], variable: str) -> str:
 def _number(environ: Mapping[str, str], variable: str) -> int:
     value = environ.get(variable, "")
     if not value.isdecimal():
-        msg = f"expected a number in the variable {variable}, received {value!r}"
-        raise LauncherError(msg)
+        raise LauncherError(f"expected a number in the variable {variable}, received {value!r}")
     return int(value)

@@ -92,15 +92,13 @@ def is_alone(comm: object) -> bool:
 def _users_communicator(comm: object) -> Communicator:
     mpi = sys.modules.get(_MODULE)  # A communicator exists only if mpi4py.MPI has been imported.
     if mpi is None or not isinstance(comm, mpi.Comm):
-        msg = f"comm: expected an mpi4py.MPI.Intracomm, received {type(comm).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"comm: expected an mpi4py.MPI.Intracomm, received {type(comm).__name__}")
     _require_running(mpi)
     if comm == mpi.COMM_NULL:
         msg = "comm: expected a communicator of which this process is a member, received COMM_NULL"
         raise ValueError(msg)
     if comm.Is_inter():
-        msg = "comm: expected an intracommunicator, received an intercommunicator"
-        raise ValueError(msg)
+        raise ValueError("comm: expected an intracommunicator, received an intercommunicator")
     _require_same_vendor(mpi, find_launcher())
     return _communicator(mpi, comm)
 
@@ -330,14 +328,12 @@ def _require_running(mpi: ModuleType) -> None:
         msg = "this process was forked from one that uses MPI; start it with the 'spawn' method"
         raise ForkedError(msg)
     if mpi.Is_finalized():
-        msg = "MPI has been finalized in this process and cannot be initialized again"
-        raise StateError(msg)
+        raise StateError("MPI has been finalized in this process and cannot be initialized again")
     if not mpi.Is_initialized():
-        msg = (
+        raise StateError(
             "MPI is not initialized: mpi4py.rc.initialize is False. Call mpi4py.MPI.Init_thread() "
             "before mv.init()"
         )
-        raise StateError(msg)
 
 
 def _require_same_vendor(mpi: ModuleType, launcher: Launcher | None) -> None:

@@ -30,10 +30,9 @@ def find_mpirun() -> str:
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
     if found is None:
-        msg = (
+        raise LauncherError(
             f"expected an mpirun beside {sys.executable} or on the path, found none: {INSTALL_MPI}"
         )
-        raise LauncherError(msg)
     return found
 
 

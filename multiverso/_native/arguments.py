@@ -41,8 +41,7 @@ def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
         raise TypeError(msg)
     number = operator.index(value)
     if not least <= number < 2**bits:
-        msg = f"{what}: expected {least} to 2**{bits}-1, received {number}"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected {least} to 2**{bits}-1, received {number}")
     return number
 
 
@@ -50,15 +49,13 @@ def finite(value: Any, what: str, expected: str = "a finite number") -> float:
     """Return a finite number as a float; raise TypeError for bools and other types."""
     plain = _plain(value)
     if isinstance(plain, bool | np.bool_) or not isinstance(plain, numbers.Real):
-        msg = f"{what}: expected {expected}, received {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected {expected}, received {value!r}")
     try:
         number = float(plain)
     except OverflowError:  # `value` is an int or a fraction beyond the range of a float.
         number = math.inf
     if not math.isfinite(number):
-        msg = f"{what}: expected {expected}, received {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected {expected}, received {value!r}")
     return number
 
 
@@ -69,8 +66,7 @@ def between(value: Any, what: str, least: float, most: float = math.inf) -> floa
     )
     number = finite(value, what, expected)
     if not least <= number <= most:
-        msg = f"{what}: expected {expected}, received {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected {expected}, received {value!r}")
     return number
 
 
@@ -91,8 +87,7 @@ def seconds(value: Any, what: str, advice: str = "") -> float:
     expected = f"a finite number of seconds above 0{advice}"
     number = finite(value, what, expected)
     if number <= 0:
-        msg = f"{what}: expected {expected}, received {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected {expected}, received {value!r}")
     return min(number, _MAX_SECONDS)
 
 
@@ -110,8 +105,7 @@ def flag(value: Any, what: str, advice: str = "") -> bool:
     """Return a bool or a NumPy bool as a bool; raise TypeError, with advice, for anything else."""
     if not isinstance(value, bool | np.bool_):
         # The value may be a long list that the caller meant as another argument.
-        msg = f"{what}: expected True or False, received {reprlib.repr(value)}{advice}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected True or False, received {reprlib.repr(value)}{advice}")
     return bool(value)
 
 
@@ -187,8 +181,7 @@ def takes_arguments_of(
 def text(value: Any, what: str) -> str:
     """Return a str that is neither empty nor contains NUL, which would end it in C."""
     if not isinstance(value, str):
-        msg = f"{what}: expected a str, received {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected a str, received {value!r}")
     if not value or "\0" in value:
         msg = f"{what}: expected one or more characters, none of them NUL, received {value!r}"
         raise ValueError(msg)
@@ -204,9 +197,8 @@ def name(value: Any, what: str = "name") -> str:
         msg = f"{what}: expected characters that UTF-8 has, received {value!r}"
         raise ValueError(msg) from error
     if length > MAX_NAME_BYTES:
-        msg = (
+        raise ValueError(
             f"{what}: expected at most {MAX_NAME_BYTES} bytes in UTF-8, received {length} bytes: "
             f"{value!r}; shorten it so that it still differs from other names"
         )
-        raise ValueError(msg)
     return checked

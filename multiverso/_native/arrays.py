@@ -66,8 +66,7 @@ def _require_fit(array: NDArray[Any], dtype: np.dtype[Any], what: str) -> None:
     limits = np.iinfo(dtype)
     for value in (int(array.min()), int(array.max())) if array.size else ():
         if not limits.min <= value <= limits.max:
-            msg = f"{what}: expected integers that fit {dtype}, received {value}"
-            raise ValueError(msg)
+            raise ValueError(f"{what}: expected integers that fit {dtype}, received {value}")
 
 
 def require_finite(array: NDArray[Any], what: str) -> None:
@@ -81,8 +80,7 @@ def require_finite(array: NDArray[Any], what: str) -> None:
         if not finite.all():
             first = begin + int(finite.argmin())
             index = ", ".join(map(str, np.unravel_index(first, array.shape)))
-            msg = f"{what}[{index}]: expected a finite number, received {flat[first]}"
-            raise ValueError(msg)
+            raise ValueError(f"{what}[{index}]: expected a finite number, received {flat[first]}")
 
 
 def as_input(
@@ -115,11 +113,9 @@ def as_output(
     given = target.dtype.newbyteorder("=")
     if given not in (dtype, dtype if also is None else also):
         allowed = f"{dtype}" if also in (None, dtype) else f"{dtype} or {also}"
-        msg = f"{what}: expected dtype {allowed}, received {target.dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected dtype {allowed}, received {target.dtype}")
     if target.shape != shape:
-        msg = f"{what}: expected shape {shape}, received {target.shape}"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected shape {shape}, received {target.shape}")
     require_writable(target, what)
     if given == dtype and target.flags.carray and target.dtype.isnative:
         return target, target  # As above, for an equal dtype.
@@ -143,8 +139,7 @@ def as_shared(
     """Return an array over the memory of `data` that the library can use without a copy."""
     array = view_of(data, what)
     if array.dtype != dtype:
-        msg = f"{what}: expected dtype {dtype}, received {array.dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected dtype {dtype}, received {array.dtype}")
     if array.shape not in shapes:
         msg = f"{what}: expected shape {' or '.join(map(str, shapes))}, received {array.shape}"
         raise ValueError(msg)

@@ -1,10 +1,10 @@
-"""The constants and structs of ``c_api.h`` for ctypes.
+"""The constants, structs and functions of ``c_api.h`` for ctypes.
 
 They have the names of the header, and a test compares each of them with the header.
 """
 
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
-from typing import Final
+from typing import Any, Final
 
 MV_ABI_VERSION: Final = 7
 
@@ -375,3 +375,134 @@ class MV_TableDescription(Structure):
         ("bytes", c_int64),
         ("max_changes", c_int64),
     )
+
+
+_INT32: Final = POINTER(c_int32)
+_INT64: Final = POINTER(c_int64)
+#: The types of the arguments of each function.
+_ARGUMENTS: Final[dict[str, tuple[Any, ...]]] = {
+    "MV_AbiVersion": (),
+    "MV_VersionString": (),
+    "MV_BuildInfo": (),
+    "MV_Supported": (),
+    "MV_CheckIsFree": (c_int64, c_char_p),
+    "MV_StatusName": (c_int32,),
+    "MV_LastError": (),
+    "MV_SetInterrupt": (MV_InterruptCheck, c_void_p),
+    "MV_SetDefaultInterrupt": (MV_InterruptCheck, c_void_p),
+    "MV_CheckLuaHook": (c_void_p,),
+    "MV_ExitDeadlineBegin": (c_char_p, c_int64),
+    "MV_ExitDeadlineEnd": (),
+    "MV_ExitMeet": (c_int64,),
+    "MV_SessionOptionsInit": (POINTER(MV_SessionOptions),),
+    "MV_SessionOpen": (POINTER(MV_SessionOptions), POINTER(MV_Session)),
+    "MV_SessionDescribe": (MV_Session, POINTER(MV_SessionDescription)),
+    "MV_NoteLoss": (c_int64, c_int32),
+    "MV_FindSessions": (c_int64, c_char_p, c_int64, _INT64),
+    "MV_NodeDescribe": (c_char_p, c_char_p, c_int64, _INT64),
+    "MV_SessionStats": (MV_Session, c_char_p, c_int64, _INT64),
+    "MV_ReaderOpen": (c_char_p, c_int64, POINTER(MV_Reader)),
+    "MV_ReaderDescribe": (MV_Reader, c_char_p, c_int64, _INT64),
+    "MV_ReaderRun": (MV_Reader, c_int64, c_int64, c_char_p, c_void_p, c_int64, c_void_p, c_int64),
+    "MV_ReaderWait": (MV_Reader, c_int64, c_int64, _INT64, _INT64),
+    "MV_ReaderClose": (MV_Reader,),
+    "MV_ReaderCompare": (
+        *(MV_Reader, c_int64, c_int64, c_int32, c_int64, c_int64),
+        *(c_void_p, c_void_p, c_void_p, c_void_p, _INT64),
+    ),
+    "MV_ReaderPin": (MV_Reader, c_int64),
+    "MV_ReaderUnpin": (MV_Reader, c_int64),
+    "MV_ReaderMemory": (MV_Reader, c_int64, c_int64, POINTER(c_void_p), POINTER(MV_Memory)),
+    "MV_RoundToBfloat16": (c_void_p, c_void_p, c_int64),
+    "MV_ClaimRank": (c_int32, _INT32),
+    "MV_HasLostRanks": (),
+    "MV_IgnoreNotice": (c_int64,),
+    "MV_SessionLost": (MV_Session, _INT64, c_int64, _INT64),
+    "MV_SessionBarrier": (MV_Session,),
+    "MV_SessionAggregate": (MV_Session, c_int32, c_int32, c_void_p, c_int64),
+    "MV_SessionRun": (MV_Session, POINTER(MV_CollectiveCall)),
+    "MV_SessionSetTimeout": (MV_Session, c_int64),
+    "MV_SessionFinish": (MV_Session,),
+    "MV_SessionLeaving": (MV_Session, c_int32, _INT32),
+    "MV_SessionAgreeToLeave": (MV_Session, c_int32, _INT64, _INT32),
+    "MV_SessionClose": (MV_Session,),
+    "MV_SessionLeave": (MV_Session, c_char_p),
+    "MV_TableOptionsInit": (POINTER(MV_TableOptions),),
+    "MV_TableOptionsSetUpdater": (POINTER(MV_TableOptions), c_int32),
+    "MV_TableCreate": (MV_Session, POINTER(MV_TableOptions), POINTER(MV_Table)),
+    "MV_TableDescribe": (MV_Table, POINTER(MV_TableDescription)),
+    "MV_TableKeyCounts": (MV_Table, _INT64),
+    "MV_TableFree": (MV_Table,),
+    "MV_TableRun": (MV_Table, c_char_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int32),
+    "MV_TableGet": (MV_Table, c_void_p, c_int64, c_int32),
+    "MV_TableAdd": (MV_Table, c_void_p, c_int64),
+    "MV_TableAddGet": (MV_Table, c_void_p, c_void_p, c_int64),
+    "MV_TableDeltaBuffer": (MV_Table, POINTER(c_void_p)),
+    "MV_TableView": (MV_Table, POINTER(c_void_p)),
+    "MV_TableMemory": (MV_Table, POINTER(c_void_p)),
+    "MV_TableKeepMemory": (MV_Table, POINTER(MV_Memory)),
+    "MV_MemoryRelease": (MV_Memory,),
+    "MV_TableStart": (
+        *(MV_Table, c_char_p, c_void_p, c_int64),
+        *(c_void_p, c_void_p, c_int64, POINTER(MV_Future)),
+    ),
+    "MV_FutureWait": (MV_Future, c_double, _INT32),
+    "MV_FutureDone": (MV_Future, _INT32),
+    "MV_FutureRelease": (MV_Future,),
+    "MV_TableFlush": (MV_Table, c_double),
+    "MV_SessionFlush": (MV_Session, c_double),
+    "MV_TableGetRows": (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32),
+    "MV_TableAddRows": (MV_Table, c_void_p, c_int64, c_void_p, c_int64),
+    "MV_TableGetPart": (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p, c_int32),
+    "MV_TableAddPart": (MV_Table, c_int64, c_int64, c_int64, c_int64, c_void_p),
+    "MV_TableFetchAdd": (MV_Table, c_int64, c_int64, c_void_p, c_void_p),
+    "MV_TableCompareSwap": (MV_Table, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    "MV_TableListChanges": (MV_Table, c_int64, _INT64, _INT64, _INT64),
+    "MV_TableCheckHyper": (MV_Table, c_int32, c_double),
+    "MV_TableSetHyper": (MV_Table, c_int32, c_double),
+    "MV_ParamSyncCreate": (MV_Table, c_void_p, c_int64, c_void_p, POINTER(MV_ParamSync)),
+    "MV_ParamSyncSetScale": (MV_ParamSync, c_double),
+    "MV_ParamSyncRun": (MV_ParamSync, c_void_p, c_int64),
+    "MV_ParamSyncStart": (MV_ParamSync, c_void_p, c_int64, POINTER(MV_Future)),
+    "MV_ParamSyncFree": (MV_ParamSync,),
+    "MV_AddChange": (
+        *(c_int32, c_int64, c_double),
+        *(c_void_p, c_void_p, c_void_p, c_void_p, _INT32),
+    ),
+    "MV_LastErrorFile": (POINTER(MV_FileError),),
+    "MV_LastErrorPeer": (POINTER(MV_PeerError),),
+    "MV_SaveOptionsInit": (POINTER(MV_SaveOptions),),
+    "MV_SessionSave": (MV_Session, POINTER(MV_SaveOptions)),
+    "MV_SessionPublish": (MV_Session, c_int64, _INT64),
+    "MV_SessionSaveWait": (MV_Session,),
+    "MV_SessionLoad": (MV_Session, c_char_p, c_int32, _INT64),
+    "MV_TableSave": (MV_Table, POINTER(MV_SaveOptions)),
+    "MV_TableLoad": (MV_Table, c_char_p, c_int32, _INT64),
+    "MV_CheckpointOpen": (c_char_p, POINTER(MV_Checkpoint)),
+    "MV_CheckpointDescribe": (MV_Checkpoint, POINTER(MV_CheckpointDescription)),
+    "MV_CheckpointDescribeTable": (MV_Checkpoint, c_int64, POINTER(MV_CheckpointTable)),
+    "MV_CheckpointClocks": (MV_Checkpoint, c_int64, _INT64, c_int64),
+    "MV_CheckpointVerify": (MV_Checkpoint, c_int64, _INT64),
+    "MV_CheckpointRead": (MV_Checkpoint, c_int64, c_int64, c_void_p, c_int64),
+    "MV_CheckpointClose": (MV_Checkpoint,),
+    "MV_CheckpointWrite": (
+        POINTER(MV_SaveOptions),
+        POINTER(MV_CheckpointTable),
+        c_int64,
+        POINTER(c_void_p),
+    ),
+}
+#: The functions that return a text and not a status or a number.
+_TEXTS: Final = (
+    "MV_VersionString",
+    "MV_BuildInfo",
+    "MV_Supported",
+    "MV_StatusName",
+    "MV_LastError",
+    "MV_CheckLuaHook",
+)
+#: The type of the result and the types of the arguments of each function.
+PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    name: (c_char_p if name in _TEXTS else c_int32, arguments)
+    for name, arguments in _ARGUMENTS.items()
+}

@@ -108,5 +108,4 @@ def require_table_dtype(dtype: str, what: str) -> None:
     """Raise TypeError unless tables can keep parameters of `dtype`; `what` names the parameters."""
     if dtype not in TABLE_DTYPES:
         allowed = ", ".join(TABLE_DTYPES)
-        msg = f"{what}: expected one of the dtypes {allowed}, received {dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected one of the dtypes {allowed}, received {dtype}")

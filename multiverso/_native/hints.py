@@ -1,7 +1,5 @@
 """What to write here in place of the names of NumPy, MPI, Horovod, torch and other libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

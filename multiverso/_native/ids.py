@@ -35,8 +35,7 @@ def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int
         raise TypeError(msg + ("" if num_row is not None else _advice_for_key(ids)))
     _require_integers(array, name, num_row)
     if array.ndim != 1:
-        msg = f"{name}: expected one dimension, received shape {array.shape}"
-        raise ValueError(msg)
+        raise ValueError(f"{name}: expected one dimension, received shape {array.shape}")
     return np.require(array, _INT64, ("C", "A"))
 
 
@@ -74,16 +73,14 @@ def hash_keys(values: Iterable[str | bytes]) -> NDArray[np.int64]:
 
     """
     if isinstance(values, str | bytes):
-        msg = f"values: expected several texts, received one, {values!r}"
-        raise TypeError(msg)
+        raise TypeError(f"values: expected several texts, received one, {values!r}")
     from hashlib import blake2b  # It is here, because it would delay the start of every rank.
 
     digests = bytearray()
     given: Iterable[Any] = values
     for position, value in enumerate(given):
         if not isinstance(value, str | bytes):
-            msg = f"values[{position}]: expected a str or bytes, received {value!r}"
-            raise TypeError(msg)
+            raise TypeError(f"values[{position}]: expected a str or bytes, received {value!r}")
         data = value.encode() if isinstance(value, str) else value
         digests += blake2b(data, digest_size=8).digest()
     return np.frombuffer(bytes(digests), "<i8").astype(np.int64)
@@ -152,5 +149,4 @@ def _advice_for_key(value: object) -> str:
 
 def _raise_out_of_range(name: str, position: int, value: int, num_row: int | None) -> NoReturn:
     expected = "an int64" if num_row is None else f"0 to {num_row - 1}"
-    msg = f"{name}[{position}]: expected {expected}, received {value}"
-    raise IndexError(msg)
+    raise IndexError(f"{name}[{position}]: expected {expected}, received {value}")

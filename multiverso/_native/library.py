@@ -16,7 +16,6 @@ from typing import Any, Final
 from multiverso import errors
 from multiverso._native import capi
 from multiverso._native.exception_text import describe
-from multiverso._native.prototypes import PROTOTYPES
 from multiverso._native.reports import note_loss
 from multiverso._version import __version__
 
@@ -128,7 +127,7 @@ def load(path: Path) -> ctypes.CDLL:
             f"MULTIVERSO_LIBRARY."
         )
         raise ImportError(msg, name="multiverso", path=str(path))
-    for name in PROTOTYPES:
+    for name in capi.PROTOTYPES:
         _declare(library, name, path)
     return library
 
@@ -142,7 +141,7 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
             f"of another build. Run 'pip install .' again, or correct MULTIVERSO_LIBRARY."
         )
         raise ImportError(msg, name="multiverso", path=str(path)) from None
-    function.restype, function.argtypes = PROTOTYPES[name]
+    function.restype, function.argtypes = capi.PROTOTYPES[name]
 
 
 #: The library, whose functions return their statuses.
@@ -181,7 +180,7 @@ def undeclared(name: str, result: object = None, used: object = None) -> Callabl
 def _load_checked() -> ctypes.CDLL:
     library = ctypes.CDLL(lib._name)
     raise_errors = _Results().__getitem__
-    for name, (result, arguments) in PROTOTYPES.items():
+    for name, (result, arguments) in capi.PROTOTYPES.items():
         function = getattr(library, name)
         function.restype = raise_errors if result is c_int32 else result
         function.argtypes = arguments

@@ -24,12 +24,11 @@ def path(place: Any, what: str) -> str:
     """Return the absolute path of a place on this machine: a path, or a file:// address."""
     given = _text(place, what)
     if is_address(given):
-        msg = (
+        raise ValueError(
             f"{what}: expected a path, received the address {given!r}; only the folders of "
             "save, load and checkpoints=, of publish(to=) and of follow may be addresses, so write "
             "to a folder of this machine and copy it, or mount the storage"
         )
-        raise ValueError(msg)
     return given
 
 
@@ -63,49 +62,42 @@ def writable_file(place: Any, what: str) -> str:
     expected = f"{what}: expected a file that can be written, received {file}"
     _require_writable(os.path.dirname(file), expected)
     if os.path.isdir(file):
-        msg = f"{expected}, which is a folder"
-        raise ValueError(msg)
+        raise ValueError(f"{expected}, which is a folder")
     return file
 
 
 def _require_writable(folder: str, expected: str) -> None:
     if not os.path.isdir(folder):
-        msg = f"{expected}: {folder} is not a folder"
-        raise ValueError(msg)
+        raise ValueError(f"{expected}: {folder} is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        msg = f"{expected}: nothing can be written to {folder}"
-        raise ValueError(msg)
+        raise ValueError(f"{expected}: nothing can be written to {folder}")
 
 
 def _text(place: Any, what: str) -> str:
     if not isinstance(place, str | os.PathLike):
-        msg = f"{what}: expected a str or a path, received {place!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected a str or a path, received {place!r}")
     given = text(os.fspath(place), what)
     if given == "~" or given.startswith("~/"):
-        msg = (
+        raise ValueError(
             f"{what}: expected a path without '~', which only shells replace, received {given!r}; "
             "write os.path.expanduser(...)"
         )
-        raise ValueError(msg)
     found = _SCHEME.match(given)
     if found is None and given.lower().startswith("file:"):
-        msg = (
+        raise ValueError(
             f"{what}: expected an address such as file:///folder, received {given!r}; for a file "
             "or folder of that name pass an absolute path"
         )
-        raise ValueError(msg)
     if found is None:
         return os.path.abspath(given)
     if found["scheme"].lower() == "file" and found[2] is None:
         return os.path.abspath(_decoded(given, what))
     if not given.startswith("//", found.end() - 1):
-        msg = (
+        raise ValueError(
             f"{what}: expected a path or an address, received {given!r}, which has one slash where "
             "an address has two, as pathlib leaves it; pass an address as a str, and for a folder "
             "of that name an absolute path"
         )
-        raise ValueError(msg)
     return given
 
 

@@ -5,8 +5,6 @@ thread of a `Sender`, and what fails there is raised by the next call. A file th
 is written after them, so that readers find all of them or none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io
@@ -14,12 +12,11 @@ import os
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from multiverso._extras import needs
 from multiverso._native.files import OpenFile
-from multiverso._native.threads import End, Thread
+from multiverso._native.threads import End, OrderedThread
 from multiverso.errors import CheckpointIOError, OperationTimeout
 
 
@@ -154,8 +151,8 @@ class Job:
 class Sender:
     """Does jobs in a thread, one after the other; `what` and its limit of seconds are for errors.
 
-    The thread keeps nothing alive, and ends with this object, also if the session fails. The
-    interpreter does not wait for it.
+    The thread keeps nothing alive but its jobs, and ends with this object, also if the session
+    fails. The interpreter does not wait for it.
     """
 
     def __init__(self, what: str, timeout: float | None) -> None:
@@ -164,15 +161,15 @@ class Sender:
         self.jobs: list[Any] = []
         #: What a job has raised, and no call of the program yet.
         self.failure: BaseException | None = None
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        weakref.finalize(self, self._queue.put, None)
-        Thread(_run, self._queue).start()
+        self._thread = OrderedThread()
+        weakref.finalize(self, self._thread.end)
+        self._thread.start()  # If that fails, nothing has been given to it.
 
     def put(self, job: Job) -> None:
         """Give a job to the thread; a second time, after an interrupt, has no effect."""
         if all(job is not one for one in self.jobs):
             self.jobs.append(job)
-        self._queue.put(job)
+        self._thread.put(job.run)
 
     def wait(self) -> None:
         """Wait for the first job, and keep its failure for the next call of the program."""
@@ -193,10 +190,4 @@ class Sender:
 
     def end(self) -> None:
         """Let the thread end after its last job."""
-        self._queue.put(None)
-
-
-def _run(queue: SimpleQueue[Job | None]) -> None:
-    while (job := queue.get()) is not None:
-        job.run()
-        del job  # It keeps memory of the session.
+        self._thread.end()

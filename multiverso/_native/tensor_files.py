@@ -4,8 +4,6 @@ A header is read first, and nothing in it is believed: the tensors that it lists
 exactly, each byte once, as the format demands. So what a file contains is as large as the file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,7 +1,5 @@
 """What is known about the end of a session at SIGTERM, and what its end needs of the session."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakMethod, ref

@@ -7,8 +7,6 @@ may be in other calls: rounds go on without this rank, which has finished its ow
 collective calls fail, so that these ranks come to the save by the same way (`after_failure`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import signal

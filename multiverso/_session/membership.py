@@ -49,31 +49,20 @@ class Membership(NamedTuple):
 def watch(look: Callable[[], Membership], ended: threading.Event, callback: Any) -> None:
     """Call a function with what `look` returns, whenever that has changed, until the event."""
     if not callable(callback):
-        msg = f"callback: expected a function, received {callback!r}"
-        raise TypeError(msg)
-    threading.Thread(
-        target=_watch,
-        args=(look, ended, callback, look()),
-        name="multiverso: membership",
-        daemon=True,
-    ).start()
+        raise TypeError(f"callback: expected a function, received {callback!r}")
+    seen = look()
 
+    def run() -> None:
+        nonlocal seen
+        while not ended.wait(_INTERVAL):
+            try:
+                before, seen = seen, look()
+            except MultiversoError:  # The session has ended meanwhile.
+                return
+            if seen.version != before.version:
+                try:
+                    callback(seen)
+                except Exception:
+                    _log.exception("the callback of Session.on_membership failed")
 
-def _watch(
-    look: Callable[[], Membership],
-    ended: threading.Event,
-    callback: Callable[[Membership], None],
-    seen: Membership,
-) -> None:
-    while not ended.wait(_INTERVAL):
-        try:
-            current = look()
-        except MultiversoError:  # The session has ended meanwhile.
-            return
-        if current.version == seen.version:
-            continue
-        seen = current
-        try:
-            callback(current)
-        except Exception:
-            _log.exception("the callback of Session.on_membership failed")
+    threading.Thread(target=run, name="multiverso: membership", daemon=True).start()

@@ -95,11 +95,10 @@ _forking: Final = threading.local()
 def listen(session: Leaver) -> None:
     """Let SIGTERM be a notice to a session from now on, which needs the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        msg = (
+        raise StateError(
             "on_term='leave': expected mv.init in the main thread, where Python accepts handlers "
             f"of signals, received it in thread {threading.current_thread().name!r}"
         )
-        raise StateError(msg)
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not _receive:
         state.earlier = handler

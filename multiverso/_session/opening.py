@@ -24,7 +24,7 @@ def resolve_options(options: SessionOptions) -> tuple[capi.MV_SessionOptions, Co
     raw = capi.MV_SessionOptions()
     checked.MV_SessionOptionsInit(byref(raw))
     raw.mode = options.mode
-    raw.staleness = options.staleness
+    raw.staleness = options.staleness or 0
     raw.role = ROLES[options.role]
     raw.on_loss = LOSSES[options.on_peer_lost]
     raw.timeout_ms = arguments.milliseconds(options.timeout)

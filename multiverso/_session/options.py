@@ -30,11 +30,11 @@ NAN_POLICIES: Final = ("propagate", "error")
 #: The reactions of the session to a lost rank, with their codes in the C API.
 LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV_LOSS_CONTINUES}
 
-#: The modes, with their names as features.
+#: The modes, by their names as features.
 _MODES: Final = {
-    capi.MV_MODE_ASYNC: "async",
-    capi.MV_MODE_SYNC: "sync",
-    capi.MV_MODE_STALE: "staleness",
+    "async": capi.MV_MODE_ASYNC,
+    "sync": capi.MV_MODE_SYNC,
+    "staleness": capi.MV_MODE_STALE,
 }
 
 #: What SIGTERM does to a rank, with the codes in the C API.
@@ -59,20 +59,20 @@ def limits(timeout: object, start_timeout: object) -> tuple[float | None, float 
 
 
 class SessionOptions(NamedTuple):
-    """The arguments of `multiverso.init`, which must equal those of an open session."""
+    """The arguments of `multiverso.init`, checked, which must equal those of an open session."""
 
-    #: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
-    mode: int
-    #: The rounds that a worker may be ahead of the slowest with ``MV_MODE_STALE``; otherwise 0.
-    staleness: int
+    #: Whether the session is in lock-step, also because of a staleness of 0.
+    sync: bool
+    #: The rounds that a worker may be ahead of the slowest, 1 or more; None without this bound.
+    staleness: int | None
     #: A key of `ROLES`.
     role: str
+    comm: object
     #: In seconds; None for no limit. `start_timeout` is for ranks of which nothing has been heard.
     timeout: float | None
     start_timeout: float | None
-    comm: object
-    #: Whether every delta must be finite. Each rank may choose differently.
-    requires_finite: bool
+    #: One of `NAN_POLICIES`. Each rank may choose differently.
+    nan_policy: str
     #: A key of `LOSSES`.
     on_peer_lost: str
     #: The seconds that a rank may be without a heartbeat.
@@ -91,7 +91,17 @@ class SessionOptions(NamedTuple):
     @property
     def mode_name(self) -> str:
         """The name of the mode as a feature."""
-        return _MODES[self.mode]
+        return "staleness" if self.staleness else "sync" if self.sync else "async"
+
+    @property
+    def mode(self) -> int:
+        """``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``."""
+        return _MODES[self.mode_name]
+
+    @property
+    def requires_finite(self) -> bool:
+        """Whether every delta must be finite."""
+        return self.nan_policy == "error"
 
     def features(self) -> set[str]:
         """Return what a session with these options uses, for `supported.check`."""
@@ -108,23 +118,8 @@ class SessionOptions(NamedTuple):
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments of `multiverso.init`, and variables, that give these options."""
-        return {
-            "sync": self.mode == capi.MV_MODE_SYNC,
-            "staleness": self.staleness or None,
-            "role": self.role,
-            "comm": self.comm,
-            "timeout": self.timeout,
-            "start_timeout": self.start_timeout,
-            "nan_policy": NAN_POLICIES[self.requires_finite],
-            "on_peer_lost": self.on_peer_lost,
-            "peer_timeout": self.peer_timeout,
-            "name": self.name,
-            "elastic": self.elastic,
-            ELASTIC: self.max_workers,
-            JOIN: self.join,
-            "on_term": self.on_term,
-            "checkpoints": self.checkpoints,
-        }
+        variables = {"max_workers": ELASTIC, "join": JOIN}
+        return {variables.get(name, name): value for name, value in self._asdict().items()}
 
     @property
     def continues(self) -> bool:
@@ -149,15 +144,13 @@ def session_options(
     checkpoints: StrPath | None = None,
 ) -> SessionOptions:
     """Return the options of a session; raise TypeError or ValueError if one is wrong."""
-    is_sync = arguments.flag(sync, "sync")
-    rounds = 0
-    mode = capi.MV_MODE_SYNC if is_sync else capi.MV_MODE_ASYNC
+    is_sync, rounds = arguments.flag(sync, "sync"), 0
     if staleness is not None:
         rounds = arguments.integer(staleness, "staleness", 0)
         if is_sync and rounds:
             supported.check("sync", "staleness")
         # With a staleness of 0 no worker may be ahead of another, which is lock-step.
-        mode = capi.MV_MODE_STALE if rounds else capi.MV_MODE_SYNC
+        is_sync = not rounds
     reaction = arguments.choice(on_peer_lost, "on_peer_lost", LOSSES)
     longest, longest_start = limits(timeout, start_timeout)
     environ = own_environ()
@@ -166,16 +159,16 @@ def session_options(
     term = arguments.choice(on_term, "on_term", TERMS)
     folder = None if checkpoints is None else _checkpoints(checkpoints)
     options = SessionOptions(
-        mode=mode,
-        staleness=rounds,
+        sync=is_sync,
+        staleness=rounds or None,
         role=arguments.choice(role, "role", ROLES, _FORMER_ROLES),
         timeout=longest,
         start_timeout=longest_start,
         comm=comm,
-        requires_finite=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES) == "error",
+        nan_policy=arguments.choice(nan_policy, "nan_policy", NAN_POLICIES),
         on_peer_lost=reaction,
         peer_timeout=arguments.seconds(peer_timeout, "peer_timeout"),
-        name=_name(name),
+        name=None if name is None else arguments.name(name),
         elastic=is_elastic,
         max_workers=0 if workers is None else workers.most,
         join=join,
@@ -192,7 +185,3 @@ def _checkpoints(place: StrPath) -> str:
         RemoteFolder(address, REMOTE)  # Its errors come before the job begins.
         return address
     return writable_folder(address, "checkpoints")
-
-
-def _name(value: object) -> str | None:
-    return None if value is None else arguments.name(value)

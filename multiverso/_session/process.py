@@ -1,7 +1,5 @@
 """The session of this process, which has at most one that is open."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import threading

@@ -4,8 +4,6 @@ The ranks save to a folder that only this user can open, as to any other. Then t
 sends the files while training continues, the manifest last: without it there is no checkpoint.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile
@@ -69,11 +67,10 @@ class RemoteSaves:
         here = self._place(address)
         raw = checkpoint_calls.save_options(here, step, keep, background, incremental)
         if raw.incremental:
-            msg = (
+            raise ValueError(
                 "incremental: expected False for an address, to which files cannot be linked, "
                 "received True; save increments to a folder of this machine and copy them"
             )
-            raise ValueError(msg)
         raw.background = False  # Sending takes longer, and is always in the background.
         folder = None
         with self._others_fail(address):

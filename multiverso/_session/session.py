@@ -91,6 +91,7 @@ class Session:
     def __init__(self, options: SessionOptions) -> None:
         """Describe a session, which `_open` opens."""
         self.options = options
+        self._requires_finite = options.requires_finite
         self.closed = True
         self.forked = False
         self.ended = threading.Event()
@@ -253,7 +254,7 @@ class Session:
         op_code = _OP_ARGUMENTS.get(op) if type(op) is str else None
         if op_code is None:
             op_code = _OP_ARGUMENTS[arguments.choice(op, "op", _OP_ARGUMENTS)]
-        if self.options.requires_finite:
+        if self._requires_finite:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
         given: Any = array
         if type(given) is np.ndarray and given.flags.carray and given.dtype in _CODE_ARGUMENTS:

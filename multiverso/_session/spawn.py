@@ -422,11 +422,10 @@ def _run(call: Any, job: LocalJob, threads: Mapping[str, str], sender: Any, copi
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     try:
         if _session.is_open():
-            msg = (
+            raise StateError(
                 "expected no open session before the function is called: the script has opened one "
                 'while the process imported it, so call mv.init() below if __name__ == "__main__":'
             )
-            raise StateError(msg)
         value = _value_of(function, args)
         session = _session.find()
         if session is not None:

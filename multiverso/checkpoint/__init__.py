@@ -5,8 +5,7 @@ describes the format byte by byte. Reading a checkpoint never executes anything 
 relies on a value that has not been verified.
 """
 
-from multiverso.checkpoint._files import Checkpoint, SavedTable, verify
-from multiverso.checkpoint._folders import latest, saved_in
+from multiverso.checkpoint._files import Checkpoint, SavedTable, latest, saved_in, verify
 from multiverso.checkpoint._safetensors import export_safetensors, import_safetensors
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Verifies and reads one checkpoint."""
+"""Finds checkpoints in a folder; verifies and reads one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import capi
+from multiverso._native import capi, checkpoint_calls
 from multiverso._native.arguments import integer
 from multiverso._native.checkpoint_calls import BYTES_PER_CALL, name_intact
 from multiverso._native.dtypes import TableDtype, table_dtype
@@ -244,10 +244,9 @@ class Checkpoint:
         index = self._index(table)
         saved = self.tables[index]
         if slot is not None and not 0 <= integer(slot, "slot", -(2**63)) < saved.slots:
-            msg = (
+            raise IndexError(
                 f"slot: expected one of the {saved.slots} of table {saved.name!r}, received {slot}"
             )
-            raise IndexError(msg)
         dtype = saved.dtype if slot is None else saved.state_dtype
         return self._read(index, 0 if slot is None else 1 + slot, saved.shape, dtype, max_bytes)
 
@@ -305,13 +304,12 @@ class Checkpoint:
     def require_room(self, size: int, max_bytes: int, what: str) -> None:
         """Raise MemoryError if bytes are not free, or `max_bytes` more than those of the files."""
         if size > self.num_bytes + integer(max_bytes, "max_bytes", 0):
-            msg = (
+            raise MemoryError(
                 f"{what}: expected at most {max_bytes} bytes in addition to the {self.num_bytes} "
                 f"bytes of the checkpoint's files, received {size} bytes, most of which an "
                 "initializer gives; pass a larger max_bytes= if you trust the checkpoint and have "
                 "the memory"
             )
-            raise MemoryError(msg)
         checked.MV_CheckIsFree(size, what.encode(errors="replace"))
 
     def _index(self, table: str | int) -> int:
@@ -321,8 +319,7 @@ class Checkpoint:
                 raise KeyError(table)
             return names.index(table)
         if not 0 <= integer(table, "table", -(2**63)) < len(self.tables):
-            msg = f"table: expected 0 to {len(self.tables) - 1}, received {table}"
-            raise IndexError(msg)
+            raise IndexError(f"table: expected 0 to {len(self.tables) - 1}, received {table}")
         return table
 
     def close(self) -> None:
@@ -360,3 +357,42 @@ def verify(directory: StrPath) -> None:
     except (CheckpointCorruptError, CheckpointIOError) as error:
         name_intact(error, directory)
         raise
+
+
+def saved_in(directory: StrPath) -> list[Any]:
+    """Return the checkpoints in a folder, in the order of saving; none if the folder is missing.
+
+    Each is a `Path`; if the folder is an address, a str.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder, mv.session():
+    ...     table = mv.ArrayTable(2, name="w")
+    ...     mv.save(folder, step=10)
+    ...     mv.save(folder, step=20)
+    ...     [path.name for path in mv.checkpoint.saved_in(folder)]
+    ['000001-step-10', '000002-step-20']
+
+    """
+    return checkpoint_calls.saved_in(directory)
+
+
+def latest(directory: StrPath) -> Any:
+    """Return the checkpoint that was saved last in a folder, or None.
+
+    Only the names in the folder are read; loading the checkpoint verifies its contents. If the
+    folder is an address, so is the result.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multiverso as mv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(mv.checkpoint.latest(folder))
+    None
+
+    """
+    found = saved_in(directory)
+    return found[-1] if found else None

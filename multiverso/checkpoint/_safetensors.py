@@ -182,8 +182,7 @@ def import_safetensors(
         try:
             header = read_header(opened, _MOST_HEADER_BYTES)
         except BAD as error:
-            msg = f"{path}: expected a safetensors file: {error}"
-            raise ValueError(msg) from error
+            raise ValueError(f"{path}: expected a safetensors file: {error}") from error
         opened.require_memory(header.num_bytes)
         content = opened.take(header.num_bytes)
     tensors = {name: _tensor(content, name, entry) for name, entry in header.entries.items()}
@@ -216,8 +215,7 @@ def _tensor(content: memoryview, name: str, entry: Entry) -> NDArray[Any]:
     elif dtype in _DTYPES:
         found = np.dtype(_DTYPES[dtype])
     else:
-        msg = f"{name}: expected a dtype that tables can have, received {dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"{name}: expected a dtype that tables can have, received {dtype}")
     count = math.prod(entry.shape)
     return np.frombuffer(content, found, count, entry.begin).reshape(entry.shape)
 
@@ -250,14 +248,12 @@ def _record_of_metadata(
     for part_name in (f"{name}.state.{slot}" for slot in range(slots)):
         part = tensors[part_name]
         if part.shape != parts[0].shape or part.dtype != state_dtype:
-            msg = f"{part_name}: expected the shape of {name} and {state_dtype}"
-            raise ValueError(msg)
+            raise ValueError(f"{part_name}: expected the shape of {name} and {state_dtype}")
         parts.append(part)
     if raw.counting == 1:
         steps = tensors[f"{name}.steps"]
         if steps.shape != (raw.num_row,) or steps.dtype != np.int32:
-            msg = f"{name}.steps: expected {raw.num_row} elements of int32"
-            raise ValueError(msg)
+            raise ValueError(f"{name}.steps: expected {raw.num_row} elements of int32")
         parts.append(steps)
     raw.row_slots = arguments.integer(entry.get("row_slots", 0), "row_slots", 0, bits=31)
     if raw.row_slots > 0:
@@ -267,8 +263,7 @@ def _record_of_metadata(
             raise ValueError(msg)
         parts.append(row_state)
     if len(entry["hyper"]) > capi.MV_HYPER_COUNT:
-        msg = f"{name}: expected at most {capi.MV_HYPER_COUNT} options"
-        raise ValueError(msg)
+        raise ValueError(f"{name}: expected at most {capi.MV_HYPER_COUNT} options")
     raw.kind = arguments.integer(entry["kind"], "kind", 0, bits=31)
     raw.updater = arguments.integer(entry["updater"], "updater", 0, bits=31)
     raw.steps = arguments.integer(entry["steps"], "steps", 0)

@@ -25,17 +25,15 @@ def as_ids(ids: Any) -> jax.Array:
         # Values are unknown in a function that JAX traces, types are not.
         for leaf in leaves:
             if not jnp.issubdtype(dtype := jnp.result_type(leaf), jnp.integer):
-                msg = f"ids: expected integers, received {dtype}"
-                raise TypeError(msg)
+                raise TypeError(f"ids: expected integers, received {dtype}")
         return jnp.asarray(ids)
     given = ids_of_any_shape(ids, "ids")
     converted = jnp.asarray(given)
     if given.dtype != converted.dtype and (given != np.asarray(converted)).any():
-        msg = (
+        raise ValueError(
             "ids: expected integers of 32 bits, received larger ones; call "
             "jax.config.update('jax_enable_x64', True) first"
         )
-        raise ValueError(msg)
     return converted
 
 

@@ -62,12 +62,6 @@ class Embedding(RowLayer):
     def _gradients(self) -> RowGradients:  # type: ignore[override]
         return self._shared.gradients
 
-    @property
-    def table(self) -> RowTable:
-        """The table."""
-        table: RowTable = self._gradients.table
-        return table
-
     def _settle(self, scale: float = 1.0) -> float:
         wait_for_gradients()
         return scale

@@ -219,11 +219,10 @@ class PytreeSync:
         ]
         for path, array, expected in zip(self._paths, arrays, self._shapes_and_dtypes, strict=True):
             if (array.shape, array.dtype) != expected:
-                msg = (
+                raise ValueError(
                     f"params{path}: expected shape {expected[0]} and dtype {expected[1]} as at"
                     f" first, received {array.shape}, {array.dtype}"
                 )
-                raise ValueError(msg)
         self._types = types
         return arrays
 
@@ -307,11 +306,10 @@ def _array_of(leaf: Any, path: str) -> jax.Array:
         raise TypeError(msg) from error
     is_cut = array.dtype.kind in "iu" and not isinstance(leaf, jax.Array)
     if is_cut and not np.array_equal(np.asarray(leaf), np.asarray(array)):
-        msg = (
+        raise ValueError(
             f"params{path}: expected integers that fit {array.dtype}; JAX has larger ones with "
             "jax_enable_x64"
         )
-        raise ValueError(msg)
     require_table_dtype(array.dtype.name, f"params{path}")
     if isinstance(leaf, np.ndarray):
         array = jnp.copy(array)  # The program may change the NumPy array.

@@ -9,7 +9,7 @@ import keras
 from multiverso._extras import BACKENDS
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._shares import Shares, share_of_parameter
-from multiverso.sync._tensor import Tensor, Tensors, require_same
+from multiverso.sync._tensor import Tensor, Tensors
 
 
 class ModelWeights:
@@ -26,11 +26,10 @@ class ModelWeights:
         #: The model that may be in ``fit``: `model`, or one that contains it.
         self.trained: Any = model
         if not self.parameters:
-            msg = (
+            raise ValueError(
                 f"model: expected parameters, received a {type(model).__name__} without any; build "
                 "it or run a batch first"
             )
-            raise ValueError(msg)
         for variable in self.parameters:
             require_table_dtype(variable_dtype(variable), f"parameter {variable.path}")
 
@@ -48,21 +47,14 @@ class WeightTensors(Tensors):
                 for name in ("_trainable_variables", "_non_trainable_variables", "_layers")
                 for part in getattr(layer, name, ())
             ],
+            lambda: {id(weight): f"weight {weight.path}" for weight in model.weights},
+            f"model {model.name!r}",
         )
-        self._model = model
         self._weights = list(model.weights)
 
     def sources(self) -> list[Any]:
         """Return the weights."""
         return self._weights
-
-    def update(self) -> None:
-        """Raise ValueError if the model has other weights than at first."""
-        now, then = (
-            {id(weight): f"weight {weight.path}" for weight in weights}
-            for weights in (self._model.weights, self._weights)
-        )
-        require_same(now, then, f"model {self._model.name!r}")
 
 
 def tensors_of(model_weights: ModelWeights, statistics: Shares, average: bool) -> Tensors:

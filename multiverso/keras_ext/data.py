@@ -62,13 +62,11 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     session = current_session()
     worker, num_workers = session.worker_id, session.num_workers
     if worker < 0:
-        msg = "shard: this rank is a server and not a worker"
-        raise StateError(msg)
+        raise StateError("shard: this rank is a server and not a worker")
     supported.check("shard", *session.features())
     lengths = sorted(set(_lengths(arrays)))
     if not arrays or len(lengths) > 1:
-        msg = f"shard: expected arrays of one length, received the lengths {lengths}"
-        raise ValueError(msg)
+        raise ValueError(f"shard: expected arrays of one length, received the lengths {lengths}")
     if equal is None:
         equal = session.options.mode != capi.MV_MODE_ASYNC
     is_equal = flag(equal, "equal")
@@ -76,8 +74,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     if lengths:
         if lengths[0] < num_workers:
             wanted = f"a sample for each of {num_workers} workers"
-            msg = f"shard: expected {wanted}, received {lengths[0]}"
-            raise ValueError(msg)
+            raise ValueError(f"shard: expected {wanted}, received {lengths[0]}")
         end = lengths[0] - lengths[0] % num_workers if is_equal else lengths[0]
     parts = tuple(_part(array, worker, num_workers, end) for array in arrays)
     return parts[0] if len(parts) == 1 else parts

@@ -102,8 +102,7 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
     ) -> None:
         for option in options:
             if option in _INSTEAD:
-                msg = f"Embedding: expected no {option}, since {_INSTEAD[option]}"
-                raise TypeError(msg)
+                raise TypeError(f"Embedding: expected no {option}, since {_INSTEAD[option]}")
         gradients = RowGradients(table)
         mask_zero = flag(mask_zero, "mask_zero")
         super().__init__(**options)
@@ -120,12 +119,6 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         self._look_up = module.look_up_with(self._gradients, insert=True)
         self._read = module.look_up_with(self._gradients, insert=False)
         self._wait = module.wait_for_gradients
-
-    @property
-    def table(self) -> RowTable:
-        """The table."""
-        table: RowTable = self._gradients.table
-        return table
 
     @property
     def output_dim(self) -> int:
@@ -190,30 +183,26 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         if kind in ("SparseTensor", "RaggedTensor", "RaggedTensorValue", "BCOO") or any(
             getattr(inputs, name, False) is True for name in ("sparse", "ragged")
         ):
-            msg = (
+            raise TypeError(
                 f"ids: expected a dense array or tensor, received a {kind}; pad the ids with 0 and "
                 f"set mask_zero=True"
             )
-            raise TypeError(msg)
 
     def _require_combiner(self, weights: Any) -> None:
         if weights is not None and self.combiner is None:
-            msg = "weights: expected None without a combiner, since each id has a row"
-            raise ValueError(msg)
+            raise ValueError("weights: expected None without a combiner, since each id has a row")
 
     def _require_exact(self, dtype: str) -> None:
         """Raise TypeError if ids of the dtype are bools, or floats that round some of the ids."""
         if dtype == "bool":
-            msg = "ids: expected integers, received bool"
-            raise TypeError(msg)
+            raise TypeError("ids: expected integers, received bool")
         exact = _EXACT.get(dtype)
         rows = self._gradients.num_row
         if exact is not None and (rows is None or rows > exact + 1):
-            msg = (
+            raise TypeError(
                 f"ids: expected integers, received {dtype}, which rounds ids above {exact}; start "
                 f"the model with keras.Input(shape, dtype='int32') or 'int64'"
             )
-            raise TypeError(msg)
 
     def compute_output_spec(
         self, inputs: Any, training: bool | None = None, weights: Any = None
@@ -287,11 +276,10 @@ class Embedding(RowLayer, keras.layers.Layer):  # type: ignore[misc]
         if isinstance(config["table"], _TableName):
             config = {**config, "table": config["table"].table}
         if not isinstance(config["table"], RowTable):
-            msg = (
+            raise TypeError(
                 f"a file cannot contain the table {config['table']!r}: build the model with its "
                 f"tables in the program, and read the other weights with load_weights"
             )
-            raise TypeError(msg)
         return cls(**config)
 
 

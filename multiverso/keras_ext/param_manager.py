@@ -73,8 +73,7 @@ class KerasParamManager(ParamManager):
     ) -> None:
         def make_tensors() -> list[Tensor]:
             if not isinstance(model, keras.layers.Layer):
-                msg = f"model: expected a Keras model, received {type(model).__name__}"
-                raise TypeError(msg)
+                raise TypeError(f"model: expected a Keras model, received {type(model).__name__}")
             shares = Shares(sync_non_trainable, "sync_non_trainable", average)
             self._model_weights = _variables.ModelWeights(model)
             return _variables.tensors_of(self._model_weights, shares, average)
@@ -114,9 +113,8 @@ class KerasParamManager(ParamManager):
         """
         parameter_ids = set(map(id, self._model_weights.parameters))
         if parameter_ids.isdisjoint(map(id, trained.weights)):
-            msg = (
+            raise ValueError(
                 f"expected the model {self.model.name!r} in fit, or one that contains it, received "
                 f"{trained.name!r}, which has none of its parameters"
             )
-            raise ValueError(msg)
         self._model_weights.trained = trained

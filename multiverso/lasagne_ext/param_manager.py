@@ -1,7 +1,6 @@
 """Synchronizes the parameters of a Lasagne network between all workers."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from multiverso._extras import LASAGNE, needs
@@ -9,7 +8,7 @@ from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager
 from multiverso.sync._shares import Shares, SyncStatistics, share_of_parameter
-from multiverso.sync._tensor import Tensor, Tensors, require_same
+from multiverso.sync._tensor import Tensors
 from multiverso.sync._tensor_sync import failing_on_all_ranks
 from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
 
@@ -146,7 +145,7 @@ class MVNetParamManager(LasagneParamManager):
         super().__init__(network, average=average)
 
 
-def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list[Tensor]:
+def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> Tensors:
     shares = Shares(sync_non_trainable, "sync_non_trainable", average)
     # The import is here, so that importing this module does not need Lasagne.
     with needs("LasagneParamManager", **LASAGNE):
@@ -159,16 +158,14 @@ def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list
             raise TypeError(msg)
     variables = lasagne.layers.get_all_params(layers)
     if not variables:
-        msg = "network: expected parameters, received layers without any"
-        raise ValueError(msg)
+        raise ValueError("network: expected parameters, received layers without any")
     for variable in variables:
         link = getattr(variable, "_mv_link", None)
         if link is not None and link.is_live():
-            msg = (
+            raise ValueError(
                 f"network: expected no variable with a table, received {name_of(variable)}, whose "
                 "delta would be added twice"
             )
-            raise ValueError(msg)
     trainable = set(lasagne.layers.get_all_params(layers, trainable=True))
     tensors: list[SharedTensor] = []
     for variable in variables:
@@ -177,40 +174,15 @@ def _tensors_of(network: Any, sync_non_trainable: object, average: bool) -> list
             tensors.append(SharedTensor(variable, share_of_gradients))
         elif (share := shares.of(variable.dtype)) is not None:
             tensors.append(SharedTensor(variable, share))
-    return _NetworkTensors(layers, grouped(tensors, SharedGroup))
+    all_layers = lasagne.layers.get_all_layers(layers)
 
+    def parts() -> list[Any]:
+        return [part for each in all_layers for part in (*each.params, *_inputs_of(each))]
 
-class _NetworkTensors(Tensors):
-    """The tensors of a network, which must keep its parameters."""
+    def names_of() -> dict[Any, str]:
+        return {variable: name_of(variable) for variable in lasagne.layers.get_all_params(layers)}
 
-    def __init__(self, layers: list[Any], tensors: list[Tensor]) -> None:
-        import lasagne
-
-        get_all_params: Callable[..., Any] = lasagne.layers.get_all_params
-        all_layers: list[Any] = lasagne.layers.get_all_layers(layers)
-
-        def parameters() -> dict[Any, str]:
-            return {variable: name_of(variable) for variable in get_all_params(layers)}
-
-        self._parameters = parameters
-        self._before = parameters()
-        super().__init__(
-            tensors,
-            lambda: [
-                part
-                for layer in all_layers
-                for parts in (layer.params, _inputs_of(layer))
-                for part in parts
-            ],
-        )
-
-    def update(self) -> None:
-        """Raise ValueError if the network has other parameters than at first."""
-        require_same(self._parameters(), self._before, "network")
-
-    def sources(self) -> list[Any]:
-        """Return the shared variables."""
-        return list(self._before)
+    return Tensors(grouped(tensors, SharedGroup), parts, names_of, "network")
 
 
 def _inputs_of(layer: Any) -> list[Any]:

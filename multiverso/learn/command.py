@@ -35,6 +35,16 @@ _TRAIN: Final = "Train a Keras model on all ranks of a job."
 _PLOT: Final = "Draw the histories of trainings as PNG files."
 #: The ends of the names of the files with the history and the model.
 _RESULTS: Final = ("history.json", "model.keras")
+#: The options that are arguments of `MPIManager`, and of `Algo`, of the same names.
+_OF_MANAGER: Final = (
+    *("synchronous", "seed", "checkpoint", "checkpoint_interval", "restore", "timeout"),
+    *("start_timeout", "early_stopping", "target_metric"),
+    *("verbose", "monitor", "thread_validation"),
+)
+_OF_ALGO: Final = (
+    *("loss", "metrics", "validate_every", "sync_every", "elastic_lr", "elastic_momentum"),
+    *("wire", "fragments", "weight"),
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -191,10 +201,10 @@ def _make_manager(
         None,
         H5Data(
             parsed.batch,
-            cache=parsed.cache_data,
-            preloading=parsed.preload_data,
-            features_name=parsed.features_name,
-            labels_name=parsed.labels_name,
+            parsed.cache_data,
+            parsed.preload_data,
+            parsed.features_name,
+            parsed.labels_name,
         ),
         algo,
         ModelFromKeras(parsed.model) if is_keras_file else ModelFromJson(filename=parsed.model),
@@ -202,20 +212,9 @@ def _make_manager(
         train_files,
         val_files,
         num_masters=parsed.masters,
-        synchronous=parsed.synchronous,
-        seed=parsed.seed,
         profile=_result(parsed.model, parsed.trial_name, "trace.json") if parsed.profile else None,
-        checkpoint=parsed.checkpoint,
-        checkpoint_interval=parsed.checkpoint_interval,
-        restore=parsed.restore,
-        timeout=parsed.timeout,
-        start_timeout=parsed.start_timeout,
-        early_stopping=parsed.early_stopping,
-        target_metric=parsed.target_metric,
         num_processes=parsed.processes,
-        verbose=parsed.verbose,
-        monitor=parsed.monitor,
-        thread_validation=parsed.thread_validation,
+        **{name: getattr(parsed, name) for name in _OF_MANAGER},
     )
 
 
@@ -237,7 +236,7 @@ def _write_results(manager: MPIManager, outcome: dict[str, Any]) -> None:
 
 
 def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
-    options = _options.options_of(parsed.optimizer_params)
+    options: dict[str, Any] = {**_options.options_of(parsed.optimizer_params)}
     if parsed.learning_rate is not None:
         options["learning_rate"] = parsed.learning_rate
     elastic = parsed.mode == "easgd"
@@ -254,19 +253,11 @@ def _make_algo(parsed: argparse.Namespace, num_workers: int) -> Algo:
         between(parsed.elastic_force, force, 0, num_workers)
     return Algo(
         None if elastic else parsed.optimizer,
-        loss=parsed.loss,
-        metrics=parsed.metrics,
-        validate_every=parsed.validate_every,
-        sync_every=parsed.sync_every,
         mode="sgd" if parsed.mode == "downpour" else parsed.mode,
         worker_optimizer=parsed.worker_optimizer or "sgd",
         # The option is the paper's beta, the force of all workers together.
         elastic_force=parsed.elastic_force / num_workers,
-        elastic_lr=parsed.elastic_lr,
-        elastic_momentum=parsed.elastic_momentum,
-        wire=parsed.wire,
-        fragments=parsed.fragments,
-        weight=parsed.weight,
+        **{name: getattr(parsed, name) for name in _OF_ALGO},
         **({} if elastic else options),
     )
 

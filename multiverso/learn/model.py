@@ -62,8 +62,7 @@ class ModelBuilder:
             If a subclass does not override this method.
 
         """
-        msg = f"{type(self).__name__}: expected build_model() to be overridden"
-        raise NotImplementedError(msg)
+        raise NotImplementedError(f"{type(self).__name__}: expected build_model() to be overridden")
 
 
 class ModelFromJson(ModelBuilder):

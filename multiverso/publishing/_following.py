@@ -15,7 +15,7 @@ from multiverso._native.threads import Thread
 from multiverso.errors import OperationTimeout, PublicationError, StateError
 from multiverso.publishing import _format
 from multiverso.publishing._folder import Folder, folder_of
-from multiverso.publishing._latest import read_latest
+from multiverso.publishing._format import read_latest
 from multiverso.publishing._tables import FollowedArray, FollowedRows
 from multiverso.readers import Cut, View
 from multiverso.readers._view import Changes, chosen, seconds
@@ -121,10 +121,9 @@ class FolderStore:
         """Bring the tables to the last version, when it is the wanted one or a later one."""
         self._require_open()
         if self.lock._is_owned():  # type: ignore[attr-defined]
-            msg = (
+            raise StateError(
                 f"{self.name}: expected a wait without view.lock, which it takes, received one with"
             )
-            raise StateError(msg)
         wanted = self._version + 1 if version is None else version
         while not self._advance(wanted, deadline):
             self._require_open()
@@ -162,8 +161,7 @@ class FolderStore:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            msg = f"{self.name}: the view has been closed"
-            raise StateError(msg)
+            raise StateError(f"{self.name}: the view has been closed")
 
     def _advance(self, wanted: int, deadline: float) -> bool:
         """Bring the tables to the last version, if that is at least the wanted one."""

@@ -1,10 +1,8 @@
-"""One file of a publication: its metadata and tensors, in the safetensors format.
+"""The files of a publication, in the safetensors format, and `latest.json`, which names them.
 
 docs/publication-format.md describes the tensors. The last one, `checksum`, is the CRC-32 of all
 bytes of the file before it, so a file that was damaged, cut or exchanged in part is never used.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -18,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native.files import OpenFile
-from multiverso._native.tensor_files import LENGTH, Entry, read_header, read_json
+from multiverso._native.tensor_files import BAD, LENGTH, Entry, natural, read_header, read_json
 from multiverso.errors import PublicationError, StateError
+from multiverso.publishing._folder import Folder
 from multiverso.readers._memory import BLOCK
 
 #: The number of this format, in the metadata and in `latest.json`.
@@ -75,11 +74,10 @@ def encode(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[A
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # The tensors begin at a multiple of eight bytes.
     if len(text) > MOST_HEADER_BYTES:
-        msg = (
+        raise StateError(
             f"publish(to=): expected tables whose names and shapes take at most "
             f"{MOST_HEADER_BYTES} bytes in a file, received {len(text)}; use fewer tables"
         )
-        raise StateError(msg)
     parts: list[Any] = [LENGTH.pack(len(text)), text]
     arrays = (np.ascontiguousarray(tensor.array) for tensor in tensors.values())
     parts += [array.reshape(-1).view(np.uint8).data for array in arrays if array.size]
@@ -163,3 +161,54 @@ def ids_of(tensor: NDArray[Any], count: int | None) -> NDArray[np.int64]:
     if count is not None and ((tensor < 0) | (tensor >= count)).any():
         raise ValueError(f"expected ids of {count} rows, received others")
     return tensor
+
+
+#: The file that names the publications in a folder from the last full one on.
+LATEST: Final = "latest.json"
+#: A longer file is a damaged or a hostile one: a writer makes a full publication before that.
+MOST_BYTES: Final = 1 << 20
+
+
+def read_latest(folder: Folder) -> list[dict[str, Any]]:
+    """Return the publications in `latest.json`, which are none if nothing has been published."""
+    where = f"{folder.name}/{LATEST}"
+    try:
+        with folder.open(LATEST) as file:
+            if file.size > MOST_BYTES:
+                raise ValueError(f"expected at most {MOST_BYTES} bytes, received {file.size}")
+            checksum, _, text = bytes(file.take(file.size)).partition(b"\n")
+            text = text.partition(b"\n")[0]
+            if checksum != b"%08x" % zlib.crc32(text):
+                raise ValueError("its second line does not have the checksum in its first")
+            latest = read_json(text, file)
+            if latest["format"] != FORMAT:
+                raise ValueError(
+                    f"expected the format {FORMAT}, received {latest['format']!r:.100}"
+                )
+            return _checked(latest["publications"])
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise damaged(where, error.strerror or error) from error
+    except BAD as error:
+        raise damaged(where, error) from error
+
+
+def dump_latest(latest: Mapping[str, Any]) -> bytes:
+    """Return the content of `latest.json`, whose first line is the checksum of the second."""
+    text = json.dumps(latest).encode()
+    return b"%08x\n%b\n" % (zlib.crc32(text), text)
+
+
+def _checked(chain: Any) -> list[dict[str, Any]]:
+    """Return publications; raise one of `BAD` if they are not a chain in the folder itself."""
+    for entry in chain:
+        names = entry["files"]
+        checked = [name for name in names if isinstance(name, str) and NAME.fullmatch(name)]
+        if not checked or checked != names:
+            raise ValueError(f"expected names of files, received {names!r:.100}")
+        natural(entry["step"])
+    versions = [natural(entry["version"]) for entry in chain]
+    if not versions or versions != [*range(versions[0], versions[0] + len(versions))]:
+        raise ValueError(f"expected successive versions, received {versions!r:.100}")
+    return [*chain]

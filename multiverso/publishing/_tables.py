@@ -70,11 +70,10 @@ class FollowedTable(ViewTable):
         count = self.shape[0]
         # A negative number is a large one without a sign.
         if count is not None and (outside := numbers.view(np.uint64) >= count).any():
-            msg = (
+            raise IndexError(
                 f"table '{self.name}': expected row ids from 0 to {count - 1}, received "
                 f"{numbers[outside.argmax()]}"
             )
-            raise IndexError(msg)
         return numbers
 
     def _write(
@@ -240,12 +239,11 @@ class FollowedRows(FollowedTable):
             values = (default, self._default, self._initial)
             value = next((each for each in values if each is not None), None)
             if value is None:
-                msg = (
+                raise IndexError(
                     f"table '{self.name}': {len(ids) - exists.sum()} of {len(ids)} ids have no "
                     f"row, the first is {ids[exists.argmin()]}; their initial values are random, "
                     "so pass default= to get or to multiverso.follow"
                 )
-                raise IndexError(msg)
             out[exists] = self._result(self._store.rows, places[exists])
         out[~exists] = value
 

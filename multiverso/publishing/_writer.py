@@ -1,7 +1,5 @@
 """Writes publications to a folder, one after the other, and names them in `latest.json`."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -11,8 +9,7 @@ from multiverso._native.files import written_as
 from multiverso.errors import OperationTimeout, StateError
 from multiverso.publishing import _format
 from multiverso.publishing._folder import folder_of
-from multiverso.publishing._format import Tensor
-from multiverso.publishing._latest import LATEST, MOST_BYTES, dump_latest, read_latest
+from multiverso.publishing._format import LATEST, MOST_BYTES, Tensor, dump_latest, read_latest
 
 _log = logging.getLogger(__name__)
 #: More than the bytes of a file's name, or of the rest of a publication, in `latest.json`.
@@ -31,7 +28,9 @@ class Place(NamedTuple):
 
 
 class Writer:
-    """Writes the publications of one node to the folder `path`; `place` says whose they are.
+    """Writes the publications of one node to the folder `path`, which messages call `name`.
+
+    `place` says whose they are.
 
     The nodes number the publications alike, because each counts all of them, also those that
     failed. A failed one is followed by a full one, since its number is never used again. Only if
@@ -41,7 +40,7 @@ class Writer:
 
     def __init__(self, path: str, place: Place) -> None:
         self._folder = folder_of(path)
-        self._place = place
+        self.name, self.place = self._folder.name, place
         #: The publications in the folder: the last full one, and its differences.
         self._chain: list[dict[str, Any]] = []
         #: Chains before it, whose files are still there.
@@ -61,16 +60,6 @@ class Writer:
             self.close()
             raise
 
-    @property
-    def name(self) -> str:
-        """The folder."""
-        return self._folder.name
-
-    @property
-    def place(self) -> Place:
-        """Whose files it writes."""
-        return self._place
-
     def count(self) -> None:
         """Count a publication, before anything of it can fail."""
         self._number += 1
@@ -82,7 +71,7 @@ class Writer:
     def next_is_full(self, full_every: int) -> bool:
         """Return whether the next publication is full, if every so many ones are."""
         # All nodes must find the same, so this is the most that they need in `latest.json`.
-        most = MOST_BYTES // (_MOST_ENTRY_BYTES * (1 + self._place.nodes))
+        most = MOST_BYTES // (_MOST_ENTRY_BYTES * (1 + self.place.nodes))
         return self._since_full % min(full_every, max(most, 1)) == 0
 
     def write(
@@ -95,10 +84,10 @@ class Writer:
     ) -> None:
         """Write the publication counted last, and remove all files but those of the last `keep`."""
         number = self._number
-        node, nodes = self._place.node, self._place.nodes
+        node, nodes = self.place.node, self.place.nodes
         metadata = {
             "format": _format.FORMAT,
-            "job": self._place.job,
+            "job": self.place.job,
             "version": number,
             "step": step,
             "base": 0 if is_full else number - 1,
@@ -149,12 +138,12 @@ class Writer:
     def _file(self, number: int, is_full: bool, node: int) -> str:
         # The master waits for files of the same kind, so that nodes never mix full ones and others.
         kind = "-full" if is_full else ""
-        part = f"-{node + 1}of{self._place.nodes}" if self._place.nodes > 1 else ""
-        return f"{number:08d}-{self._place.job}{kind}{part}.safetensors"
+        part = f"-{node + 1}of{self.place.nodes}" if self.place.nodes > 1 else ""
+        return f"{number:08d}-{self.place.job}{kind}{part}.safetensors"
 
     def _announce(self, entry: dict[str, Any], is_full: bool) -> None:
         """Name a publication in the folder, when the files of all nodes are there."""
-        limit = math.inf if self._place.timeout is None else self._place.timeout
+        limit = math.inf if self.place.timeout is None else self.place.timeout
         deadline = time.monotonic() + limit
         for name in entry["files"][1:]:
             while not self._folder.exists(name):
@@ -173,7 +162,7 @@ class Writer:
             self._number = max(self._number, found[-1]["version"] if found else 0)
             raise StateError(msg)
         chain = [entry] if is_full else [*self._chain, entry]
-        named = {"format": _format.FORMAT, "job": self._place.job, "publications": chain}
+        named = {"format": _format.FORMAT, "job": self.place.job, "publications": chain}
         self._folder.write(LATEST, [dump_latest(named)])
         if is_full and self._chain:
             self._earlier.append(self._chain)

@@ -102,8 +102,7 @@ class ViewTable:
 
         """
         if ids is None and self._needs_ids:
-            msg = f"table '{self.name}': expected ids, because only some rows exist"
-            raise TypeError(msg)
+            raise TypeError(f"table '{self.name}': expected ids, because only some rows exist")
         numbers = None if ids is None else self._row_ids(ids)
         shape = self._row_shape((self.shape[0] or 0) if numbers is None else len(numbers))
         buffer, target = arrays.as_output(
@@ -127,8 +126,7 @@ class ViewTable:
     def _row_ids(self, ids: ArrayLike) -> NDArray[np.int64]:
         """Return ids as an array; a subclass checks that they are rows."""
         if len(self.shape) == 1:
-            msg = f"table '{self.name}': expected no ids, because an array has no rows"
-            raise TypeError(msg)
+            raise TypeError(f"table '{self.name}': expected no ids, because an array has no rows")
         return as_ids(ids, "keys" if self.is_hash else "row_ids", self.shape[0])
 
     def _read(
@@ -139,16 +137,14 @@ class ViewTable:
 
     def _find(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of the ids have a row."""
-        msg = (
+        raise UnsupportedError(
             f"table '{self.name}': the memory of a session does not tell which rows exist, so "
             "contains() and default= need a view of a folder: multiverso.follow"
         )
-        raise UnsupportedError(msg)
 
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Raise TypeError: NumPy would otherwise make an array of one object, the table."""
-        msg = "a table of a view is not an array: call get(), which returns one"
-        raise TypeError(msg)
+        raise TypeError("a table of a view is not an array: call get(), which returns one")
 
     def __repr__(self) -> str:
         return f"<ViewTable '{self.name}': {self.shape} {self.dtype}>"

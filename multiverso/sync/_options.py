@@ -62,12 +62,11 @@ class SyncOptions(NamedTuple):
         )
         distance = plain.sync_every // plain.fragments
         if plain.merges and plain.fragment_sync_delay >= max(distance, 1):
-            msg = (
+            raise ValueError(
                 f"fragment_sync_delay: expected less than {distance}, the steps from one fragment "
                 "to the next (sync_every, or freq, divided by fragments), received "
                 f"{plain.fragment_sync_delay}"
             )
-            raise ValueError(msg)
         choice(self.updater, "updater", UPDATERS, FORMER_UPDATERS)
         flag(self.average, "average")
         supported.check(*plain.features())

@@ -22,8 +22,7 @@ def checked_freq(freq: object) -> int:
     except TypeError:
         steps = 0
     if steps < 1:
-        msg = f"freq: expected an int >= 1, received {freq!r}"
-        raise ValueError(msg)
+        raise ValueError(f"freq: expected an int >= 1, received {freq!r}")
     return steps
 
 

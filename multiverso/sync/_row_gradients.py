@@ -40,8 +40,7 @@ class RowReader:
         is_array = isinstance(table, ViewTable) and len(table.shape) == 1
         if is_array or not isinstance(table, RowTable):
             received = repr(table) if is_array else type(table).__name__
-            msg = f"table: expected a MatrixTable or HashTable, received {received}"
-            raise TypeError(msg)
+            raise TypeError(f"table: expected a MatrixTable or HashTable, received {received}")
         #: A `RowTable`.
         self.table = found = cast("Any", table)
         #: Whether the table is one of a view, so that its rows can only be read.
@@ -323,10 +322,16 @@ class RowGradients(RowReader):
 
 
 class RowLayer:
-    """What the layers of all frameworks have in common: `step` and `discard`."""
+    """What the layers of all frameworks have in common: their table, `step` and `discard`."""
 
     #: The gradients of the layer's rows.
     _gradients: RowGradients
+
+    @property
+    def table(self) -> RowTable:
+        """The table."""
+        table: RowTable = self._gradients.table
+        return table
 
     def _settle(self, scale: float = 1.0) -> float | None:
         """Wait for gradients that are still computed, and return the scale of the loss in them."""

@@ -22,8 +22,7 @@ class Shares:
 
     def __init__(self, choice: object, argument: str, average: bool) -> None:
         if choice is not False and choice not in ("average", "master"):
-            msg = f"{argument}: expected one of {_CHOICES}, received {choice!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{argument}: expected one of {_CHOICES}, received {choice!r}")
         session = _session.find()  # None in a process that only reads, whose shares are not used
         self._session = session
         # Tensors with the same function are synchronized together, so there is one for all calls.

@@ -35,15 +35,26 @@ class Tensor(Protocol):
 
 
 class Tensors(list[Any]):
-    """The tensors of a model, each a `Tensor`; a subclass follows a model that replaces its parts.
+    """The tensors of a model, each a `Tensor`, which must keep its parameters.
 
-    `parts`, compared by identity, is cheap, because it is called before each sync.
+    `names_of` returns the names of the parameters by the framework's objects, or other keys, and
+    `what` names the model in messages. `parts`, compared by identity, is cheap, because it is
+    called before each sync.
     """
 
-    def __init__(self, tensors: Iterable[Any], parts: Callable[[], list[Any]] = list) -> None:
+    def __init__(
+        self,
+        tensors: Iterable[Any],
+        parts: Callable[[], list[Any]] = list,
+        names_of: Callable[[], dict[Any, str]] = dict,
+        what: str = "",
+    ) -> None:
         super().__init__(tensors)
         self._parts = parts
         self._last_parts = parts()
+        self._names_of = names_of
+        self._names = names_of()
+        self._what = what
 
     def follow(self) -> None:
         """Call `update` if the model has other parts, and again the next time if it raises."""
@@ -54,24 +65,20 @@ class Tensors(list[Any]):
             self._last_parts = parts
 
     def update(self) -> None:
-        """Access what the model has now; raise ValueError if its parameters are others."""
+        """Raise ValueError if the parameters are others; a subclass then accesses those of now."""
+        now, then = self._names_of(), self._names
+        changes = [f"{name} is new" for key, name in now.items() if key not in then]
+        changes += [f"{name} is missing" for key, name in then.items() if key not in now]
+        if changes:
+            more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+            raise ValueError(
+                f"{self._what}: expected the parameters with which the sync was set up, but "
+                f"{', '.join(changes[:3])}{more}; set it up again, on all ranks"
+            )
 
     def sources(self) -> list[Any]:
         """Return the framework's objects of the parameters, if it has any."""
-        return []
-
-
-def require_same(now: dict[Any, str], then: dict[Any, str], model: str) -> None:
-    """Raise ValueError unless a model has the parameters, by key, that it had; values are names."""
-    changes = [f"{name} is new" for key, name in now.items() if key not in then]
-    changes += [f"{name} is missing" for key, name in then.items() if key not in now]
-    if changes:
-        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
-        msg = (
-            f"{model}: expected the parameters with which the sync was set up, but "
-            f"{', '.join(changes[:3])}{more}; set it up again, on all ranks"
-        )
-        raise ValueError(msg)
+        return list(self._names)
 
 
 class TensorGroup(Protocol):

@@ -83,8 +83,7 @@ class TensorSync:
             group.load()
         if not any(tensor.size for tensor in tensors):
             given = "tensors without elements" if tensors else "none"
-            msg = f"{self.name}: expected parameters, received {given}"
-            raise ValueError(msg)
+            raise ValueError(f"{self.name}: expected parameters, received {given}")
         by_fragment = tables_of(self.name, tensors, self._given.fragments)
         if {part.dtype.kind for fragment in by_fragment for part in fragment} != {"f"}:
             supported.check("integers", *(self._given.features() & {"weight"}))
@@ -212,11 +211,10 @@ class TensorSync:
     def _follow(self) -> None:
         """Let the tensors follow the model, unless a later sync has some of its parameters."""
         if self._successor is not None:
-            msg = (
+            raise StateError(
                 f"{self.name}: expected parameters of its own, but '{self._successor}', "
                 "which was made later, has some of them; use the later one, or give each its own"
             )
-            raise StateError(msg)
         self._tensors.follow()
 
     def _prepare(self) -> None:
@@ -229,8 +227,7 @@ class TensorSync:
         syncs = [sync for sync in due if isinstance(sync, OverlappedTableSync)]  # All are.
         self._prepare()
         if self._session.closed:
-            msg = f"{self.name}: the session in which it was made has been shut down"
-            raise StateError(msg)
+            raise StateError(f"{self.name}: the session in which it was made has been shut down")
         self._await_exchange()
         merges = self._given.merges
         if others := [sync for sync in self._exchanging() if merges or sync not in syncs]:
@@ -295,8 +292,7 @@ class TensorSync:
 
     def _require_fragments(self) -> list[list[TableSync]]:
         if self._fragments is None:
-            msg = f"{self.name}: this rank is a server and not a worker"
-            raise StateError(msg)
+            raise StateError(f"{self.name}: this rank is a server and not a worker")
         return self._fragments
 
 
@@ -315,6 +311,5 @@ def _checked_name(name: object) -> str:
     if name is None:
         return "parameters"
     if not isinstance(name, str):
-        msg = f"name: expected a str, received {name!r}"
-        raise TypeError(msg)
+        raise TypeError(f"name: expected a str, received {name!r}")
     return name

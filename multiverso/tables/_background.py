@@ -114,8 +114,7 @@ class Future(Generic[_T]):
 
         """
         if not self.wait(timeout):
-            msg = f"{self._call}: the call has not ended after {timeout} s"
-            raise OperationTimeout(msg)
+            raise OperationTimeout(f"{self._call}: the call has not ended after {timeout} s")
         finish = self._finish
         if finish is not None:
             finish()  # An interrupt lets the next call do it again, which gives the same result.

@@ -5,21 +5,24 @@ from __future__ import annotations
 import functools
 import numbers
 import re
+from collections.abc import Iterator
+from ctypes import POINTER, c_int64, cast
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multiverso import _session, initializers
-from multiverso._native import capi
+from multiverso._native import arrays, capi
 from multiverso._native.arguments import choice, flag, integer
+from multiverso._native.hints import Hint
 from multiverso._native.ids import as_ids
+from multiverso._native.library import checked
 from multiverso.initializers import Initializer
 from multiverso.tables._background import FreshGets, Future, require_async_mode
-from multiverso.tables._key_calls import KeyCalls
 from multiverso.tables._options import document_options
 from multiverso.tables._shaped_table import input_shapes
-from multiverso.tables._table import COLLECTIVE
+from multiverso.tables._table import COLLECTIVE, Table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
     from multiverso.tables._options import TableOptions
     from multiverso.tables._types import Out
 
+_run: Final = checked.MV_TableRun
+_ROWS_PER_STRIPE: Final = 512
 _EVICT: Final = {"lru": capi.MV_EVICT_LRU, "lfu": capi.MV_EVICT_LFU}
 _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @document_options
-class HashTable(KeyCalls):
+class HashTable(Table):
     """A table with a row for each key. The constructor is collective: all ranks create the table.
 
     A key is any int64. It has a row from its first `get` or `add` on; until then it has the initial
@@ -78,14 +83,17 @@ class HashTable(KeyCalls):
     ...     table.add([[1, 2], [3, 4]], keys=[7_000_000_000, -5])
     ...     table.get([-5, 12])
     ...     len(table)
+    ...     [(keys.shape, rows.shape) for keys, rows in table.items()]
     array([[3., 4.],
            [0., 0.]], dtype=float32)
     3
+    [((3,), (3, 2))]
 
     """
 
-    __slots__ = ("_fresh_gets",)
+    __slots__ = ("_fresh_gets", "_num_col")
     _kind = capi.MV_TABLE_HASH
+    _num_col: int
 
     def __init__(
         self,
@@ -115,14 +123,18 @@ class HashTable(KeyCalls):
                 raw.evict = _EVICT[choice(evict, "evict", _EVICT)]
             raw.admit = 0 if admit is None else integer(admit, "admit", 1)
             if init_value is not None and initializer is not None:
-                msg = "initializer: expected None with init_value, received both"
-                raise TypeError(msg)
+                raise TypeError("initializer: expected None with init_value, received both")
             initial = _initializer(initializer if init_value is None else init_value)
             initializers.set_initializer(raw, initial, self._dtype)
             self._initializer = initial
 
         super().__init__(configure, options)
         self._fresh_gets = FreshGets()
+
+    @property
+    def num_col(self) -> int:
+        """The number of columns."""
+        return self._num_col
 
     def get(
         self, keys: ArrayLike, insert: bool = True, sync: bool = False, out: Out | None = None
@@ -256,6 +268,97 @@ class HashTable(KeyCalls):
         ids, delta = self._rows_of(data, keys)
         return self._background.start(b"add_keys", ids, delta, None)
 
+    def contains(self, keys: ArrayLike) -> NDArray[np.bool_]:
+        """Return which keys have a row, as an array of bool with shape (n,). Changes nothing.
+
+        It raises the errors of [`get`][multiverso.tables.HashTable.get] except `MemoryError`.
+        """
+        ids = as_ids(keys, "keys")
+        rows = np.empty(len(ids), np.int64)
+        rows_pin = arrays.pin(rows)
+        _run(self._handle, b"find_keys", arrays.pointer(ids), len(ids), None, rows_pin, len(ids), 0)
+        return rows >= 0
+
+    def __contains__(self, key: object) -> bool:
+        keys: Any = [key]
+        return bool(self.contains(keys)[0])
+
+    def remove(self, keys: ArrayLike) -> None:
+        """Take the rows of keys away, with their state. Keys without a row are ignored.
+
+        An add of another worker at the same time is made before the removal or after it. In sync
+        mode all workers make this call, each with its own keys.
+
+        It raises the errors of [`get`][multiverso.tables.HashTable.get] except `MemoryError`.
+        """
+        ids = as_ids(keys, "keys")
+        session = _session.current()
+        is_round = session.options.mode == capi.MV_MODE_SYNC
+        if is_round:
+            self.get([], insert=False)  # Waits for the adds of the workers.
+            session.aggregate(np.zeros(1))  # A barrier would also wait for ranks that only serve.
+        _run(self._handle, b"remove_keys", arrays.pointer(ids), len(ids), None, None, 0, 0)
+        if is_round:
+            session.aggregate(np.zeros(1))
+
+    def __len__(self) -> int:
+        """Return the number of keys with a row, on all nodes."""
+        return self.stats()["keys"]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def stats(self) -> dict[str, int]:
+        """Return what has happened to the keys, on all nodes and by all workers.
+
+        Returns
+        -------
+        dict
+            The keys with a row now (``keys``), and since the table was created: keys of gets with a
+            row (``hits``) and without (``misses``), keys that got a row (``admissions``), keys of
+            gets that were left without one (``rejections``), ``evictions`` and ``removals``. With
+            `backing`, also ``pages_read`` and ``pages_written``, as of the other
+            tables: `ArrayTable.stats`.
+
+        """
+        counts = (c_int64 * capi.MV_KEY_COUNTS)()
+        checked.MV_TableKeyCounts(self._handle, cast(counts, POINTER(c_int64)))
+        of_keys = dict(zip(capi.KEY_COUNTS, counts, strict=True))
+        return of_keys if self._disk_pages is None else {**of_keys, **super().stats()}
+
+    def items(self, chunk: int = 65_536) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Yield the keys that have rows, in arrays of shape (n,), and their rows, (n, num_col).
+
+        The rows of a chunk are read when it is its turn. Keys that get or lose a row meanwhile may
+        be left out, and one that loses its row and gets another may come twice. In sync mode all
+        workers call it, with the same `chunk`.
+
+        Parameters
+        ----------
+        chunk : int, optional
+            The most keys at a time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `chunk` is not an integer of 1 or more.
+        StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `get`.
+
+        """
+        step = max(integer(chunk, "chunk", 1) // _ROWS_PER_STRIPE, 1) * _ROWS_PER_STRIPE
+        num_row = self._description().num_row
+        for first in range(0, num_row, step):
+            rows = np.arange(first, min(first + step, num_row))
+            cells = np.empty((len(rows), 2), np.int64)  # the key of each row, and 0 for none
+            rows_pin, sink = arrays.pointer(rows), arrays.pin(cells)
+            _run(self._handle, b"cells", rows_pin, len(rows), None, sink, cells.size, 0)
+            keys = cells[cells[:, 1] != 0, 0]
+            # In sync mode all workers make equally many gets.
+            values = self.get(keys, insert=False)
+            for i in range(0, len(keys), chunk):
+                yield keys[i : i + chunk], values[i : i + chunk]
+
     def _rows_of(self, data: Any, keys: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the ids and the delta of an add, which is about to be made."""
         ids = as_ids(keys, "keys")
@@ -266,6 +369,16 @@ class HashTable(KeyCalls):
     def _size_text(self) -> str:
         return f"rows of {self._num_col}"
 
+    if not TYPE_CHECKING:  # A type checker finds that these do not exist.
+        changes = Hint(
+            "publish the table with mv.publish(to=FOLDER), and read what has changed with changed "
+            "and removed of mv.follow(FOLDER)"
+        )
+        to_parquet = Hint(
+            "write what items() yields with pyarrow, as the section on keys of docs/embeddings.md "
+            "shows"
+        )
+
 
 def _initializer(init_value: Any) -> Initializer:
     """Return the initializer that a user has passed, or one of a number."""
@@ -275,11 +388,10 @@ def _initializer(init_value: Any) -> Initializer:
         return initializers.Zeros()
     is_number = isinstance(init_value, numbers.Real)
     if not is_number:
-        msg = (
+        raise TypeError(
             f"init_value: expected a number or one of multiverso.initializers, received "
             f"{type(init_value).__name__}"
         )
-        raise TypeError(msg)
     return initializers.Constant(init_value)
 
 

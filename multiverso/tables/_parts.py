@@ -21,8 +21,7 @@ def part_of(index: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, .
         if type(item) is slice:
             first, end, step = item.indices(length)
             if step != 1:
-                msg = f"index: expected slices of step 1, received {item!r}"
-                raise ValueError(msg)
+                raise ValueError(f"index: expected slices of step 1, received {item!r}")
             count = max(0, end - first)
             kept.append(count)
             numbers += (first, count)
@@ -40,8 +39,7 @@ def _expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]
     dots = [place for place, item in enumerate(items) if item is Ellipsis]
     missing = len(shape) - len(items) + len(dots)
     if missing < 0 or len(dots) > 1:
-        msg = f"index: expected at most {len(shape)} indices, received {len(items)}"
-        raise IndexError(msg)
+        raise IndexError(f"index: expected at most {len(shape)} indices, received {len(items)}")
     place = dots[0] if dots else len(items)
     return (*items[:place], *(_ALL,) * missing, *items[place + 1 :])
 
@@ -51,8 +49,7 @@ def element_of(index: Any, shape: tuple[int, ...]) -> tuple[int, int]:
     items = index if type(index) is tuple else (index,)
     if len(items) != len(shape):
         wanted = "an integer" if len(shape) == 1 else "a pair of integers"
-        msg = f"index: expected {wanted}, received {index!r}"
-        raise TypeError(msg)
+        raise TypeError(f"index: expected {wanted}, received {index!r}")
     row = _position(items[0], shape[0])
     return row, _position(items[1], shape[1]) if len(items) == 2 else 0
 
@@ -65,16 +62,13 @@ def _position(item: Any, length: int) -> int:
             raise TypeError
         position = operator.index(item)
     except TypeError:
-        msg = f"index: expected an integer, received {type(item).__name__}"
-        raise TypeError(msg) from None
+        raise TypeError(f"index: expected an integer, received {type(item).__name__}") from None
     if not -length <= position < length:
-        msg = f"index: expected {-length} to {length - 1}, received {position}"
-        raise IndexError(msg)
+        raise IndexError(f"index: expected {-length} to {length - 1}, received {position}")
     return position % length
 
 
 def require_no_row_ids(row_ids: object) -> None:
     """Raise TypeError if a call with an index also names rows."""
     if row_ids is not None:
-        msg = "row_ids: expected None with an index, received both"
-        raise TypeError(msg)
+        raise TypeError("row_ids: expected None with an index, received both")

@@ -1,7 +1,5 @@
 """Tables whose elements all have a place in one array: their creation and their shape."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from ctypes import c_int64, c_void_p
@@ -103,8 +101,7 @@ def _initial_values(
 def array_shape(size: object) -> tuple[int]:
     """Return the shape of an array of that size; raise an error if the size is invalid."""
     if isinstance(size, list | tuple) and len(size) == 2:
-        msg = f"size: expected an int, received {size!r}; for a matrix, use MatrixTable"
-        raise TypeError(msg)
+        raise TypeError(f"size: expected an int, received {size!r}; for a matrix, use MatrixTable")
     return (integer(size, "size", 1),)
 
 

@@ -352,8 +352,7 @@ class Table(OnDisk):
 
         An implicit `get` would be worse, because in sync mode workers make equally many.
         """
-        msg = f"{type(self).__name__} is not an array: call get(), which returns one"
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} is not an array: call get(), which returns one")
 
     if not TYPE_CHECKING:  # For a type checker, a table has neither of these.
 
@@ -368,11 +367,10 @@ class Table(OnDisk):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: a table cannot be copied or pickled."""
-        msg = (
+        raise TypeError(
             f"{type(self).__name__} cannot be copied or pickled: it is a handle to memory that "
             f"the ranks of a session share. Copy or pickle the result of get()"
         )
-        raise TypeError(msg)
 
     def _size_text(self) -> str:
         """Return the size of the table for its description."""

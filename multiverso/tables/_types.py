@@ -1,7 +1,5 @@
 """The types of the arguments and results of tables, for type checkers."""
 
-from __future__ import annotations
-
 from types import EllipsisType
 from typing import Any, Protocol, SupportsIndex, TypeAlias
 

@@ -32,11 +32,10 @@ class SharedTensor(MovableTensor):
         """Return the address of the value, or None unless the value is a suitable array."""
         stored = self._stored()
         if (shape := np.shape(stored)) != self.shape:
-            msg = (
+            raise ValueError(
                 f"expected {name_of(self.variable)} to have the shape it was attached with,"
                 f" {self.shape}, received {shape}"
             )
-            raise ValueError(msg)
         if self.needs_table_copy or not _is_suitable(stored, self.dtype):
             return None
         return _address(stored)
@@ -125,18 +124,16 @@ def _address(value: NDArray[Any]) -> int:
 def checked_value(variable: Any) -> NDArray[Any]:
     """Return the value of a shared variable, a dense array of one of `TABLE_DTYPES`."""
     if not is_shared_variable(variable):
-        msg = (
+        raise TypeError(
             "expected a shared variable of PyTensor, Theano or Aesara, received"
             f" {type(variable).__name__}"
         )
-        raise TypeError(msg)
     value = variable.get_value(borrow=True)
     if not isinstance(value, np.ndarray | np.generic):
-        msg = (
+        raise TypeError(
             f"expected {name_of(variable)} to hold a dense array or a scalar, received"
             f" {type(value).__name__}"
         )
-        raise TypeError(msg)
     require_table_dtype(value.dtype.name, name_of(variable))
     return np.asarray(value)
 

@@ -12,7 +12,7 @@ import torch
 
 from multiverso._native import supported
 from multiverso._native.arguments import flag, integer
-from multiverso.sync._row_gradients import RowLayer, RowTable
+from multiverso.sync._row_gradients import RowLayer
 from multiverso.tables import MatrixTable
 from multiverso.tables._options import UpdaterName
 from multiverso.torch_ext._connection import ConnectedGradients, Connection
@@ -79,17 +79,15 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if max_norm is not None:
-            msg = (
+            raise ValueError(
                 "max_norm: expected None, because all workers share the rows, and a layer only "
                 "reads them; to limit the steps, give the table clipnorm= or clipvalue="
             )
-            raise ValueError(msg)
         if flag(scale_grad_by_freq, "scale_grad_by_freq"):
-            msg = (
+            raise ValueError(
                 "scale_grad_by_freq: expected False, because a row's gradient is the sum over the "
                 "batches of a step; divide the loss instead"
             )
-            raise ValueError(msg)
         self.sparse = flag(sparse, "sparse")
         self._gradients = ConnectedGradients(table)
         self.padding_idx = (
@@ -103,12 +101,6 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         # PyTorch's layers begin with a padding of zeros, unless the program gives them all rows.
         self._has_zero_padding = padding_idx is not None and self._gradients.has_initial_rows()
         self._ahead = _Ahead()
-
-    @property
-    def table(self) -> RowTable:
-        """The table."""
-        table: RowTable = self._gradients.table
-        return table
 
     @property
     def num_embeddings(self) -> int:
@@ -218,8 +210,7 @@ class TableLayer(RowLayer, torch.nn.Module):  # type: ignore[misc]
         self, ids: torch.Tensor, is_training: bool, *, is_ahead: bool = False, fresh: bool = False
     ) -> Rows:
         if ids.dtype not in (torch.int64, torch.int32):
-            msg = f"ids: expected a tensor of int64 or int32, received {ids.dtype}"
-            raise TypeError(msg)
+            raise TypeError(f"ids: expected a tensor of int64 or int32, received {ids.dtype}")
         return Rows(
             # A copy, because programs may use the memory again before the backward pass.
             ids.detach().to("cpu", torch.int64, copy=True),
@@ -298,8 +289,7 @@ def _checked_padding(padding_idx: object, num_row: int | None) -> int:
     index = integer(padding_idx, "padding_idx", -(2**63))
     if num_row is not None:
         if not -num_row <= index < num_row:
-            msg = f"padding_idx: expected {-num_row} to {num_row - 1}, received {index}"
-            raise ValueError(msg)
+            raise ValueError(f"padding_idx: expected {-num_row} to {num_row - 1}, received {index}")
         index %= num_row
     return index
 

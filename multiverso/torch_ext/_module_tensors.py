@@ -11,7 +11,7 @@ from multiverso.sync._array_tensors import require_apart
 from multiverso.sync._movable import grouped
 from multiverso.sync._shares import Shares, share_of_parameter
 from multiverso.sync._table_copy import Share
-from multiverso.sync._tensor import Tensors, require_same
+from multiverso.sync._tensor import Tensors
 from multiverso.torch_ext._connection import Connection
 from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
 
@@ -32,8 +32,7 @@ class ModuleTensors(Tensors):
         }
         if not any(name.startswith("parameter ") for name in self._by_name):
             kind = type(module).__name__
-            msg = f"module: expected parameters, received a {kind} without any"
-            raise ValueError(msg)
+            raise ValueError(f"module: expected parameters, received a {kind} without any")
         modules = list(module.modules())
         # PyTorch keeps the parts of a module in these dictionaries.
         super().__init__(
@@ -44,14 +43,14 @@ class ModuleTensors(Tensors):
                 for parts in (member._parameters, member._buffers, member._modules)
                 for part in parts.values()
             ],
+            lambda: {name: name for name in self._find()},
+            type(module).__name__,
         )
 
     def update(self) -> None:
         """Use the tensors that the module has now, which must be like those at first."""
-        found = self._find()
-        now, then = ({name: name for name in names} for names in (found, self._by_name))
-        require_same(now, then, type(self._module).__name__)
-        for name, (tensor, _) in found.items():
+        super().update()
+        for name, (tensor, _) in self._find().items():
             self._by_name[name].tensor = tensor
 
     def sources(self) -> list[torch.Tensor]:
@@ -80,24 +79,20 @@ class ModuleTensors(Tensors):
 def _require_dense_values(tensor: torch.Tensor, what: str) -> None:
     """Raise an error unless a tensor has a value in memory of its own for each element."""
     if torch.nn.parameter.is_lazy(tensor):
-        msg = f"{what}: expected a shape, received a lazy one; run a batch first"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected a shape, received a lazy one; run a batch first")
     if tensor.layout != torch.strided:
-        msg = f"{what}: expected a dense tensor, received the layout {tensor.layout}"
-        raise TypeError(msg)
+        raise TypeError(f"{what}: expected a dense tensor, received the layout {tensor.layout}")
     if tensor.is_meta:
-        msg = f"{what}: expected values, received a tensor on the meta device"
-        raise ValueError(msg)
+        raise ValueError(f"{what}: expected values, received a tensor on the meta device")
     if tensor.is_inference():
         msg = f"{what}: expected a normal tensor, received one made in torch.inference_mode"
         raise ValueError(msg)
     axes = zip(tensor.stride(), tensor.shape, strict=True)
     if tensor.numel() and any(stride == 0 and length > 1 for stride, length in axes):
-        msg = (
+        raise ValueError(
             f"{what}: expected memory for each element, received strides {tensor.stride()}, as "
             "after expand; call contiguous() on it"
         )
-        raise ValueError(msg)
 
 
 def _with_separate_memory(

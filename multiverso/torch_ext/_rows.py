@@ -1,7 +1,5 @@
 """The rows of a batch, from their get to their gradients, as a part of a graph of PyTorch."""
 
-from __future__ import annotations
-
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 

@@ -45,11 +45,10 @@ class TorchTensor(MovableTensor):
         tensor = self.tensor
         if (tensor.shape, tensor.dtype) != self._expected:
             shape, dtype = self._expected
-            msg = (
+            raise ValueError(
                 f"{self.name}: expected shape {tuple(shape)} and dtype {dtype} as when it was "
                 f"attached, received {tuple(tensor.shape)}, {tensor.dtype}"
             )
-            raise ValueError(msg)
         if self.needs_table_copy or not tensor.is_cpu or not tensor.is_contiguous():
             return None
         return int(tensor.data_ptr())

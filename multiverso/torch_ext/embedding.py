@@ -129,11 +129,10 @@ class EmbeddingBag(TableLayer):
     ) -> None:
         super().__init__(table, padding_idx, max_norm, scale_grad_by_freq, sparse)
         if mode == "max":
-            msg = (
+            raise ValueError(
                 "mode: expected 'mean' or 'sum', received 'max': get the rows with Embedding, and "
                 "use their max(dim=1).values, or torch.segment_reduce(rows, 'max', offsets=...)"
             )
-            raise ValueError(msg)
         self.mode = choice(mode, "mode", _MODES)
         self.include_last_offset = flag(include_last_offset, "include_last_offset")
 

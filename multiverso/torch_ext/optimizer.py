@@ -182,11 +182,10 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: the optimizer cannot be copied or pickled."""
-        msg = (
+        raise TypeError(
             "DistributedOptimizer cannot be copied or pickled, because it holds tables of the "
             "session. Copy or pickle the result of state_dict() instead"
         )
-        raise TypeError(msg)
 
     def __repr__(self) -> str:
         """Return the frequency and the description of the optimizer."""
@@ -269,8 +268,7 @@ def _unscale(optimizer: Any, scale: torch.Tensor) -> None:
     for group in optimizer.param_groups:
         for gradient in (p.grad for p in group["params"] if p.grad is not None):
             if gradient.dtype == torch.float16:
-                msg = "expected gradients that can be unscaled, received float16"
-                raise ValueError(msg)
+                raise ValueError("expected gradients that can be unscaled, received float16")
             values = gradient._values() if gradient.is_sparse else gradient
             values.mul_(inverse.to(values.device))
 
@@ -285,8 +283,7 @@ def _require_plain(optimizer: object) -> None:
             msg = "optimizer: expected one that syncs no module, received a DistributedOptimizer"
             raise ValueError(msg)
     elif names := [name for name in _ADDED if hasattr(optimizer, name)]:
-        msg = f"optimizer: expected no attributes {_ADDED}, received one with {names}"
-        raise TypeError(msg)
+        raise TypeError(f"optimizer: expected no attributes {_ADDED}, received one with {names}")
 
 
 def _require_parameters_of(module: torch.nn.Module, groups: Iterable[dict[str, Any]]) -> None:
@@ -295,12 +292,11 @@ def _require_parameters_of(module: torch.nn.Module, groups: Iterable[dict[str, A
     trained = [parameter for group in groups for parameter in group["params"]]
     if unknown := [tuple(p.shape) for p in trained if id(p) not in known]:
         shapes = ", ".join(map(str, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
-        msg = (
+        raise ValueError(
             f"optimizer: expected parameters of the module, which are synchronized, received "
             f"{len(unknown)} of {len(trained)} that it has not, of shape {shapes}; pass a module "
             f"with all of them, such as torch.nn.ModuleList([model, loss])"
         )
-        raise ValueError(msg)
 
 
 @functools.cache

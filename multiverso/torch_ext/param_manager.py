@@ -92,6 +92,5 @@ class TorchParamManager(ParamManager):
 def tensors_of(module: object, sync_buffers: object, average: bool) -> Tensors:
     """Return the parameters and buffers that are synchronized; raise if an argument is invalid."""
     if not isinstance(module, torch.nn.Module):
-        msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"module: expected a torch.nn.Module, received {type(module).__name__}")
     return ModuleTensors(module, Shares(sync_buffers, "sync_buffers", average), average)

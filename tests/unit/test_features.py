@@ -27,7 +27,6 @@ MANY = 4
 #: All functions that know at least `MANY` features. Remove a line when its function knows fewer.
 CROSSROADS = {
     "multiverso/_session/opening.py: resolve_options",
-    "multiverso/_session/options.py: SessionOptions.arguments",
     "multiverso/_session/options.py: session_options",
     "multiverso/learn/_options.py: add_options",
     "src/c_api/session_api.cc: OptionsOf",

@@ -39,8 +39,7 @@ def as_list(tensors: Any) -> list[torch.Tensor]:
     if isinstance(tensors, torch.Tensor):
         return [tensors]
     if not tensors:
-        msg = "expected one tensor, received 0"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError("expected one tensor, received 0")
     return list(tensors)
 
 
@@ -49,8 +48,7 @@ def only(tensors: Any) -> Any:
     if isinstance(tensors, torch.Tensor):
         return tensors
     if len(tensors) != 1:
-        msg = f"expected one tensor, received {len(tensors)}"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"expected one tensor, received {len(tensors)}")
     return tensors[0]
 
 
@@ -86,8 +84,7 @@ def require_rank(rank: int, ranks: int) -> int:
 def require_ranks(what: str, tensors: Sequence[object], ranks: int) -> None:
     """Raise ArgumentValueError unless there is a tensor for each rank."""
     if len(tensors) != ranks:
-        msg = f"{what}: expected {ranks} tensors, received {len(tensors)}"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"{what}: expected {ranks} tensors, received {len(tensors)}")
 
 
 def is_sync(opts: Any) -> bool:

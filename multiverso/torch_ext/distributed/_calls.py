@@ -1,7 +1,5 @@
 """The collective calls of a session, with the memory of tensors as their arguments."""
 
-from __future__ import annotations
-
 import functools
 import math
 import zlib

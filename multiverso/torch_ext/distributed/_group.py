@@ -38,7 +38,6 @@ from multiverso.torch_ext.distributed._calls import SharedMemory
 from multiverso.torch_ext.distributed._operators import group_of_operators, through_operator
 from multiverso.torch_ext.distributed._queue import CallQueue
 from multiverso.torch_ext.distributed._tensors import NoMemoryError, dense, is_dense
-from multiverso.torch_ext.distributed._threads import OrderedThread
 from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Received, Work, untraced
 
 # The keys are the operations' numbers, because PyTorch takes long to hash an operation.
@@ -86,7 +85,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         self._errors = ErrorsOfPyTorch(f"ranks {ranks}")
         self._memory = SharedMemory(job, rank, len(ranks), timeout)
         _open.add(self._memory)
-        self._queue = CallQueue("multiverso-calls")
+        self._queue = CallQueue()
         self._calls = 0
         self._store = store
         self._gloo = _Gloo(store, rank, len(ranks), timeout)
@@ -430,7 +429,7 @@ def _leave_groups() -> None:
     """Leave the groups that the program has not destroyed, before Python ends their threads."""
     for memory in list(_open):
         memory.leave("its program ended without destroying the process group")
-    OrderedThread.join_all()
+    CallQueue.join_all()
 
 
 if hasattr(os, "register_at_fork"):

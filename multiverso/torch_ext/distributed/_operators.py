@@ -5,8 +5,6 @@ for which the class of the tensor, or a transformation of functions, puts in the
 memory. So this module calls the operator, and takes over when it has come to those.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any

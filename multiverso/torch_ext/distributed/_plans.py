@@ -4,8 +4,6 @@ A tensor that is not contiguous, or is a view whose memory has the opposite sign
 contiguous copy, which is copied back at the end.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -20,6 +18,7 @@ from multiverso.torch_ext.distributed._calls import (
     DTYPES,
     OPS,
     Call,
+    Span,
     agreement,
     span,
     spans,
@@ -114,9 +113,8 @@ def gather(outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Plan:
     _require_dtype(tensor, outputs)
     source = dense(tensor)
     wholes, finish = _writables(outputs)
-    call = Call(
-        capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], [span(whole) for whole in wholes]
-    )
+    received = [span(whole) for whole in wholes]
+    call = Call(capi.MV_CALL_ALL_GATHER, tensor.dtype, [span(source)], received)
     return Plan([call], [source, *wholes], finish)
 
 
@@ -132,15 +130,9 @@ def gather_into(output: torch.Tensor, tensor: torch.Tensor, ranks: int) -> Plan:
 
 def scatter(output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Plan:
     """Combine the tensors that the ranks have for this one."""
-    ranks = len(inputs)
     _require_dtype(output, inputs)
     sources = [_real(dense(tensor), op) for tensor in inputs]
-    whole, finish = writable(output)
-    whole = _real(whole, op)
-    code, before = _code(op, whole, ranks, finish)
-    sent = [span(source) for source in sources]
-    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, sent, [span(whole)], code)
-    return Plan([*before, call], [whole, *sources], finish)
+    return _scattered(output, sources, [span(source) for source in sources], op)
 
 
 def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any) -> Plan:
@@ -148,11 +140,17 @@ def scatter_from(output: torch.Tensor, tensor: torch.Tensor, ranks: int, op: Any
     _require_dtype(output, [tensor])
     _require_size("input", tensor, output.numel() * ranks)
     source = _real(dense(tensor), op)
+    return _scattered(output, [source], spans(source, ranks), op)
+
+
+def _scattered(
+    output: torch.Tensor, sources: list[torch.Tensor], sent: list[Span], op: Any
+) -> Plan:
     whole, finish = writable(output)
     whole = _real(whole, op)
-    code, before = _code(op, whole, ranks, finish)
-    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, spans(source, ranks), [span(whole)], code)
-    return Plan([*before, call], [whole, source], finish)
+    code, before = _code(op, whole, len(sent), finish)
+    call = Call(capi.MV_CALL_REDUCE_SCATTER, whole.dtype, sent, [span(whole)], code)
+    return Plan([*before, call], [whole, *sources], finish)
 
 
 def from_one(output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int, ranks: int) -> Plan:
@@ -214,8 +212,7 @@ def barrier() -> Plan:
 
 def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> Sequence[int]:
     if not tensor.dim():
-        msg = f"{what}: expected a tensor with rows, received a scalar"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"{what}: expected a tensor with rows, received a scalar")
     length = tensor.shape[0]
     if not rows:
         if length % ranks:
@@ -223,11 +220,10 @@ def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> S
             raise ArgumentValueError(msg)
         return [length // ranks] * ranks
     if len(rows) != ranks or min(rows) < 0 or sum(rows) != length:
-        msg = (
+        raise ArgumentValueError(
             f"{what}_split_sizes: expected {ranks} numbers whose sum is {length}, received "
             f"{list(rows)}"
         )
-        raise ArgumentValueError(msg)
     return rows
 
 
@@ -314,5 +310,4 @@ def _require_dtype(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> None
 
 def _require_size(what: str, tensor: torch.Tensor, count: int) -> None:
     if tensor.numel() != count:
-        msg = f"{what}: expected {count} elements, received {tensor.numel()}"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"{what}: expected {count} elements, received {tensor.numel()}")

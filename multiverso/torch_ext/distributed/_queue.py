@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from multiverso._native.threads import OrderedThread
 from multiverso.errors import ForkedError, StateError
-from multiverso.torch_ext.distributed._threads import OrderedThread
+
+#: Seconds for which the end of a program waits for callbacks that still run.
+_EXIT_SECONDS: Final = 5.0
 
 
 class QueuedCall:
@@ -48,16 +52,15 @@ class QueuedCall:
 class CallQueue:
     """Makes calls one after the other, in the order in which they were started.
 
-    A thread of the given name makes those in the background. A thread that waits for one of them
-    makes it itself, with those before it, since to wake another one would take longer. So a
-    callback may also wait for a call that was started later.
+    A thread of its own makes those in the background. A thread that waits for one of them makes it
+    itself, with those before it, since to wake another one would take longer. So a callback may
+    also wait for a call that was started later.
     """
 
     #: The queues of this process, whose state a forked child does not know.
     _all: Final[weakref.WeakSet[CallQueue]] = weakref.WeakSet()
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._end_error: StateError | None = None
         self._renew()
         self._all.add(self)
@@ -70,7 +73,7 @@ class CallQueue:
         self._turn = threading.RLock()
         # A signal handler may end the queue while its thread starts a call.
         self._starting = threading.RLock()
-        self._thread = OrderedThread(self._name)
+        self.thread = OrderedThread()
 
     @classmethod
     def end_all_in_child(cls) -> None:
@@ -81,6 +84,18 @@ class CallQueue:
                 "this process was forked from a rank of the group, whose calls only that rank can "
                 "make"
             )
+
+    @classmethod
+    def join_all(cls) -> None:
+        """End the threads of all queues, and wait for a moment until they have ended.
+
+        Python ends the threads that run when it exits wherever they are. In a callback of PyTorch
+        this ends the process with SIGABRT.
+        """
+        deadline = time.monotonic() + _EXIT_SECONDS
+        for queue in list(cls._all):
+            queue.thread.end()
+            queue.thread.join(max(0.0, deadline - time.monotonic()))
 
     def run(self, make: Callable[[], None]) -> None:
         """Make a call, after those that have been started."""
@@ -96,7 +111,7 @@ class CallQueue:
             self.require_open()
             call = QueuedCall(lambda: self._make(make))
             self._waiting.append(call)
-            self._thread.put(lambda: self._end(call, then))
+            self.thread.put(lambda: self._end(call, then))
         return call
 
     def wait(self, call: QueuedCall, seconds: float | None = None) -> bool:
@@ -106,15 +121,11 @@ class CallQueue:
         self.require_parent()
         self.require_no_call()
         # With a limit, this thread must not begin to wait for other ranks.
-        if seconds is not None and not self.is_current():
+        if seconds is not None and not self.thread.is_current():
             return call.wait(seconds)
         with self._turn:
             self._make_until(call)
         return True
-
-    def is_current(self) -> bool:
-        """Return whether the caller is in the thread of the queue, in a callback."""
-        return self._thread.is_current()
 
     def drain(self, seconds: float) -> None:
         """Make the calls that have been started, unless another call takes longer than that."""
@@ -129,7 +140,7 @@ class CallQueue:
         """Let all further calls fail, and end the thread after these."""
         with self._starting:
             self._end_error = StateError(f"this rank has left the group: {reason}")
-            self._thread.end()
+            self.thread.end()
 
     def require_open(self) -> None:
         """Raise StateError if the queue has ended."""
@@ -144,11 +155,10 @@ class CallQueue:
     def require_no_call(self) -> None:
         """Raise StateError for a signal handler in the middle of a call, which this then ends."""
         if self._turn._is_owned():  # type: ignore[attr-defined]
-            msg = (
+            raise StateError(
                 "expected no call of this group in progress in this thread: a signal handler may "
                 "set a flag, which the program looks at between two calls"
             )
-            raise StateError(msg)
 
     def _make(self, make: Callable[[], None]) -> None:
         self.require_open()

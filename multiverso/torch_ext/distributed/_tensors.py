@@ -1,7 +1,5 @@
 """Which tensors have memory that the library can read."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch
@@ -67,5 +65,4 @@ def require_memory(tensor: torch.Tensor) -> None:
         kind = str(tensor.layout).removeprefix("torch.").removeprefix("_").replace("_coo", "")
     if kind or not tensor.is_cpu:
         where = f"a {kind} one" if kind else f"one on {tensor.device}"
-        msg = f"expected a dense tensor on the CPU, received {where}"
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"expected a dense tensor on the CPU, received {where}")

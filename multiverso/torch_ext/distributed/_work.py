@@ -1,7 +1,5 @@
 """What a call returns, a Work, and its errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -208,7 +206,7 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
                 if self._future is None:
                     self._make_future()
                     self._complete_future()
-        elif self._queue.is_current():
+        elif self._queue.thread.is_current():
             # A callback may wait for this future, which the thread that runs it must complete.
             self._queue.wait(self._call)
             self._complete_future()

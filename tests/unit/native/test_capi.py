@@ -13,7 +13,7 @@ from folders import FolderTestCase
 from programs import run_program
 
 from multiverso import _version, errors
-from multiverso._native import capi, library, prototypes
+from multiverso._native import capi, library
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -105,7 +105,7 @@ class TestHeader(unittest.TestCase):
         for name, (result, arguments) in self.header.functions.items():
             types = [] if arguments == ["void"] else map(self.header.ctype, arguments)
             expected[name] = (self.header.ctype(result), tuple(types))
-        self.assertEqual(prototypes.PROTOTYPES, expected)
+        self.assertEqual(capi.PROTOTYPES, expected)
 
     def test_structs_match_the_header(self):
         for name, fields in self.header.structs.items():

@@ -138,12 +138,12 @@ class TestDamage(FolderTestCase):
         self.assertEqual(len(fresh.changed("w")[0]), 1000)
 
     def test_names_outside_the_folder_are_refused(self):
-        from multiverso.publishing import _latest
+        from multiverso.publishing import _format
 
         for name in ("../x.safetensors", "/etc/passwd", "a/b.safetensors", "x", "", 3):
             entry = {"version": 1, "step": 1, "files": [name]}
             latest = {"format": 1, "job": "", "publications": [entry]}
-            (self.folder / "latest.json").write_bytes(_latest.dump_latest(latest))
+            (self.folder / "latest.json").write_bytes(_format.dump_latest(latest))
             with self.subTest(name), self.assertRaisesRegex(PublicationError, "names of files"):
                 mv.follow(self.folder)
 

@@ -38,7 +38,7 @@ CROSSING = (
     Feature(
         "keys",
         r"is_hash|\bkey(s|ed)\b|Keyed|KeyIndex|KeyPolicy|hash_table|HashTable",
-        "src/shard/key* multiverso/tables/_hash_table.py multiverso/tables/_key*.py",
+        "src/shard/key* multiverso/tables/_hash_table.py",
         "keys, evict",
     ),
     Feature(
