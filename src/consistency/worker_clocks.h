@@ -176,6 +176,10 @@ class WorkerClocks {
   // Waits until done() returns true. need_of(worker) returns what the wait needs from that worker.
   template <class Done, class NeedOf>
   Status Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of);
+  // The same for a thread that has work meanwhile: work(until) returns done().
+  template <class Done, class NeedOf, class Work>
+  Status AwaitWorking(const char* call, const WaitLimit& limit, Done done, NeedOf need_of,
+                      Work work);
 
   // Returns each worker's number of adds, counted from the first job that trained the table.
   std::vector<uint64_t> AllAdds() const;
@@ -228,13 +232,20 @@ class WorkerClocks {
 template <class Done, class NeedOf>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of) {
   if (SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
+  WakeLeader();
+  return AwaitWorking(call, limit, done, need_of, [&](Instant until) {
+    return SleepUntil(&words_->moves, &words_->sleepers, until, done);
+  });
+}
+
+template <class Done, class NeedOf, class Work>
+Status WorkerClocks::AwaitWorking(const char* call, const WaitLimit& limit, Done done,
+                                  NeedOf need_of, Work work) {
   watch_.Begin();
   aborted_before_ = context_->state()->IsAborted();
   abort_noticed_.reset();
-  WakeLeader();
   for (;;) {
-    const Instant next_check = limit.NextCheck(Clock::now());
-    if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) return Status::Ok();
+    if (work(limit.NextCheck(Clock::now()))) return Status::Ok();
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.
     if (!status.ok()) return done() ? Status::Ok() : status;
