@@ -53,9 +53,8 @@ Status SpanningSum::AwaitRounds(uint64_t rounds, const char* call, const WaitLim
   };
   if (done()) return Status::Ok();
   if (service_ == nullptr) return clocks_.Await(call, limit, done, need_of);
-  return clocks_.AwaitWorking(call, limit, done, need_of, [&](Instant until) {
-    return service_->WorkUntil(done, until);
-  });
+  return clocks_.Await(call, limit, done, need_of,
+                       [&](Instant until) { return service_->WorkUntil(done, until); });
 }
 
 bool SpanningSum::HasSummed(uint64_t rounds) const {

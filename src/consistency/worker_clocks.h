@@ -174,12 +174,10 @@ class WorkerClocks {
   void Merge(int worker, const Snapshot& snapshot);
 
   // Waits until done() returns true. need_of(worker) returns what the wait needs from that worker.
+  // A thread that has work meanwhile does not sleep: work(until) returns done().
   template <class Done, class NeedOf>
-  Status Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of);
-  // The same for a thread that has work meanwhile: work(until) returns done().
-  template <class Done, class NeedOf, class Work>
-  Status AwaitWorking(const char* call, const WaitLimit& limit, Done done, NeedOf need_of,
-                      Work work);
+  Status Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of,
+               const std::function<bool(Instant)>& work = nullptr);
 
   // Returns each worker's number of adds, counted from the first job that trained the table.
   std::vector<uint64_t> AllAdds() const;
@@ -230,22 +228,19 @@ class WorkerClocks {
 };
 
 template <class Done, class NeedOf>
-Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of) {
-  if (SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
-  WakeLeader();
-  return AwaitWorking(call, limit, done, need_of, [&](Instant until) {
-    return SleepUntil(&words_->moves, &words_->sleepers, until, done);
-  });
-}
-
-template <class Done, class NeedOf, class Work>
-Status WorkerClocks::AwaitWorking(const char* call, const WaitLimit& limit, Done done,
-                                  NeedOf need_of, Work work) {
+Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of,
+                           const std::function<bool(Instant)>& work) {
+  if (work == nullptr && SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
+  if (work == nullptr) WakeLeader();
   watch_.Begin();
   aborted_before_ = context_->state()->IsAborted();
   abort_noticed_.reset();
   for (;;) {
-    if (work(limit.NextCheck(Clock::now()))) return Status::Ok();
+    const Instant next_check = limit.NextCheck(Clock::now());
+    const bool is_done = work == nullptr
+                             ? SleepUntil(&words_->moves, &words_->sleepers, next_check, done)
+                             : work(next_check);
+    if (is_done) return Status::Ok();
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.
     if (!status.ok()) return done() ? Status::Ok() : status;
