@@ -244,7 +244,8 @@ Status Session::Aggregate(const Aggregation::Array& array, Interrupt* interrupt)
   }
   // Ranks that joined later must use the same area as the others.
   if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
-  return Completed(call.Noted(Aggregation(context_.get(), &aggregation_, array).Run(limit)));
+  Aggregation aggregation(context_.get(), &aggregation_, array, members_.spans_nodes());
+  return Completed(call.Noted(aggregation.Run(limit)));
 }
 
 Status Session::Completed(const Status& result) const {

@@ -56,9 +56,11 @@ ReduceOp StagedOp(ReduceOp op) { return op == ReduceOp::kMean ? ReduceOp::kSum :
 
 }  // namespace
 
-Aggregation::Aggregation(RankContext* context, AggregationState* state, const Array& array)
+Aggregation::Aggregation(RankContext* context, AggregationState* state, const Array& array,
+                         bool over_nodes)
     : context_(context),
       state_(state),
+      over_nodes_(over_nodes),
       array_(array),
       reduction_(array.op, array.dtype),
       staged_reduction_(StagedOp(array.op), ValueType(array.dtype)),
@@ -66,7 +68,7 @@ Aggregation::Aggregation(RankContext* context, AggregationState* state, const Ar
   std::vector<int> remaining;
   for (const int rank : context->workers()->members()) {
     // Over several nodes, a session does not continue without a lost rank.
-    if (spans_nodes() || !context->peers()->IsExcluded(rank)) remaining.push_back(rank);
+    if (over_nodes_ || !context->peers()->IsExcluded(rank)) remaining.push_back(rank);
   }
   SumOver(std::move(remaining));
   MakePlan();
@@ -82,14 +84,14 @@ void Aggregation::SumOver(std::vector<int> ranks) {
 }
 
 bool Aggregation::IsSmall() const {
-  if (!spans_nodes()) return array_.count * staged_bytes() <= kSmallBytes;
+  if (!over_nodes_) return array_.count * staged_bytes() <= kSmallBytes;
   // Leaders attach nothing if all workers are on one node.
   return here_.size() < ranks_.size() && array_.count * staged_bytes() <= kMaxAttachedBytes;
 }
 
 void Aggregation::MakePlan() {
   const int64_t area = context_->memory()->scratch_area_bytes() / staged_bytes();
-  if (!spans_nodes()) {
+  if (!over_nodes_) {
     plan_.parts.push_back({0, array_.count, 0});
     piece_ = area;
     chunks_ = std::max(DivideUp(array_.count, piece_), int64_t{1});
@@ -127,7 +129,7 @@ Status Aggregation::Run(const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(StageTogether(limit));
     if (ranks_.size() == 1 || array_.count == 0) break;
     if (IsSmall()) {
-      if (spans_nodes()) {
+      if (over_nodes_) {
         StoreChunk();
       } else {
         SumElements(here_, 0, array_.count);
@@ -138,7 +140,7 @@ Status Aggregation::Run(const WaitLimit& limit) {
       SumShare();
       MV_RETURN_IF_NOT_OK(WaitHere(limit));
     }
-    if (spans_nodes()) {
+    if (over_nodes_) {
       if (IsLeader()) {
         MV_RETURN_IF_NOT_OK(SumWithNodes(limit));
       } else if (done_ + 1 < chunks_) {
@@ -148,7 +150,7 @@ Status Aggregation::Run(const WaitLimit& limit) {
     }
     StoreChunk();
   }
-  state_->area = (state_->area + static_cast<int>(spans_nodes() ? chunks_ % 2 : 1)) % 2;
+  state_->area = (state_->area + static_cast<int>(over_nodes_ ? chunks_ % 2 : 1)) % 2;
   return Status::Ok();
 }
 
@@ -180,7 +182,7 @@ char* Aggregation::Staged(int rank, int64_t element) const {
   const SumPlan::Part& part = PartOf(element);
   const int64_t offset = element - part.first;
   const int64_t at = (&part - plan_.parts.data()) * piece_ + offset % piece_;
-  const auto passed = static_cast<int>(spans_nodes() ? offset / piece_ % 2 : 0);
+  const auto passed = static_cast<int>(over_nodes_ ? offset / piece_ % 2 : 0);
   return context_->memory()->scratch(context_->members().local_rank_of(rank),
                                      (state_->area + passed) % 2) +
          at * staged_bytes();
@@ -215,11 +217,11 @@ void Aggregation::StageChunk(int64_t chunk) {
 }
 
 Status Aggregation::StageTogether(const WaitLimit& limit) {
-  if (spans_nodes() && done_ > 0) {
+  if (over_nodes_ && done_ > 0) {
     if (IsLeader()) StageChunk(done_);
     return WaitHere(limit);
   }
-  if (spans_nodes()) {
+  if (over_nodes_) {
     MV_RETURN_IF_NOT_OK(context_->workers()->CheckCanBegin(CollectiveKind::kAggregate));
     if (is_staged_ || IsSmall()) StageChunk(0);
     MV_RETURN_IF_NOT_OK(Meet(limit));
@@ -239,7 +241,7 @@ Status Aggregation::Meet(const WaitLimit& limit) {
   const Call call{array_.count, static_cast<int32_t>(array_.dtype), static_cast<int32_t>(array_.op),
                   DigestOf(ranks_)};
   workers->BeginAllgather(CollectiveKind::kAggregate, &call, sizeof(call));
-  MV_RETURN_IF_NOT_OK(workers->Wait(limit, spans_nodes() && IsSmall() ? this : nullptr));
+  MV_RETURN_IF_NOT_OK(workers->Wait(limit, over_nodes_ && IsSmall() ? this : nullptr));
   return CheckSameCall(*workers);
 }
 
@@ -252,7 +254,7 @@ bool Aggregation::AllStagedForThese() const {
 }
 
 Status Aggregation::WaitHere(const WaitLimit& limit) {
-  if (!spans_nodes()) {
+  if (!over_nodes_) {
     MV_RETURN_IF_NOT_OK(
         context_->workers()->Allgather(CollectiveKind::kAggregate, Status::Ok(), limit));
     return context_->workers()->CheckTookPart(
@@ -281,7 +283,7 @@ Status Aggregation::CheckForLosses() {
 
 void Aggregation::SumShare() {
   std::vector<std::vector<int>> groups;
-  if (spans_nodes()) {
+  if (over_nodes_) {
     for (const WorkerRange& range : RangesOf(context_->members().node())) {
       groups.push_back(RanksIn(range));
     }
@@ -304,7 +306,7 @@ void Aggregation::SumElements(const std::vector<int>& ranks, int64_t first, int6
     terms.push_back({members.worker_id(rank), is_own ? element(first) : Staged(rank, first)});
   }
   const auto workers = static_cast<int>(context_->workers()->members().size());
-  if (spans_nodes()) {
+  if (over_nodes_) {
     return ElementSum(staged_reduction_, workers, count)
         .Store(terms, count, Staged(ranks.front(), first), [](int64_t, int64_t) {});
   }
@@ -322,7 +324,7 @@ void Aggregation::SumElements(const std::vector<int>& ranks, int64_t first, int6
 void Aggregation::StoreChunk() {
   const auto terms = static_cast<int64_t>(ranks_.size());
   ForPieces(chunk(), [&](int64_t first, int64_t count) {
-    if (spans_nodes()) {
+    if (over_nodes_) {
       const bool is_staged = is_staged_ || IsSmall();
       return reduction_.Store(is_staged ? Staged(here_.front(), first) : element(first), terms,
                               count, element(first));

@@ -62,8 +62,9 @@ class Aggregation final : private NodeSum::Terms, private Attachment {
     int64_t count;
   };
 
-  // `state` and the array's data outlive the aggregation.
-  Aggregation(RankContext* context, AggregationState* state, const Array& array);
+  // `state` and the array's data outlive the aggregation. `over_nodes` says whether the session is
+  // on several nodes.
+  Aggregation(RankContext* context, AggregationState* state, const Array& array, bool over_nodes);
 
   // Sums the array. Call this function once.
   Status Run(const WaitLimit& limit);
@@ -74,18 +75,17 @@ class Aggregation final : private NodeSum::Terms, private Attachment {
   void SumOver(std::vector<int> ranks);
   // Decides on the parts of the array, their pieces, and whether they are staged.
   void MakePlan();
-  bool spans_nodes() const { return context_->members().spans_nodes(); }
   bool IsSmall() const;
   bool IsLeader() const { return here_.front() == context_->members().rank(); }
   // Returns the type of staged values.
-  DType staged_type() const { return spans_nodes() ? ValueType(array_.dtype) : array_.dtype; }
+  DType staged_type() const { return over_nodes_ ? ValueType(array_.dtype) : array_.dtype; }
   int64_t staged_bytes() const { return SizeOf(staged_type()); }
   // Returns whether that is the type of the array.
   bool is_staged_as_it_is() const { return staged_type() == array_.dtype; }
   // Returns the number of the current chunk. On one node, calls on area 0 start at the first chunk,
   // calls on area 1 at the last. So a call that sums the same array as the previous call starts
   // with the chunks that are still in the cache.
-  int64_t chunk() const { return spans_nodes() || state_->area == 0 ? done_ : chunks_ - 1 - done_; }
+  int64_t chunk() const { return over_nodes_ || state_->area == 0 ? done_ : chunks_ - 1 - done_; }
   // Calls use(first element, count) for each piece of a chunk.
   template <class Use>
   void ForPieces(int64_t chunk, Use use) const;
@@ -136,6 +136,7 @@ class Aggregation final : private NodeSum::Terms, private Attachment {
 
   RankContext* context_;
   AggregationState* state_;
+  bool over_nodes_;
   Array array_;
   Reduction reduction_;
   Reduction staged_reduction_;  // combines staged values
