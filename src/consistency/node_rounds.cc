@@ -40,11 +40,9 @@ Status NodeRounds::Receive(PieceLink::Piece piece) {
 
 Status NodeRounds::Poll(bool* any) {
   if (sum_ == nullptr) return Status::Ok();
-  bool moved = false;
-  const Status polled = sum_->Poll(&moved);
-  // The end of a worker can complete a sum, too.
-  if (moved || clocks_.HasSleepers()) Publish();
-  *any = *any || moved;
+  const Status polled = sum_->Poll(any);
+  // Even without work, since the end of a worker can complete a sum, too.
+  Publish();
   return polled;
 }
 

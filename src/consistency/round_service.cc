@@ -12,8 +12,9 @@ constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
 }  // namespace
 
-RoundService::RoundService(RankContext* context)
+RoundService::RoundService(RankContext* context, std::function<bool()> poll_others)
     : context_(context),
+      poll_others_(std::move(poll_others)),
       is_leader_(context->members().is_leader()),
       link_(context->control_channel()->messenger(), kSumTag),
       clock_exchange_(context) {}

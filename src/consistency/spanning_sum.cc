@@ -44,33 +44,17 @@ void SpanningSum::StartFrom(uint64_t rounds) {
 // ---- Adding -------------------------------------------------------------------------------------
 
 template <class Done>
-bool SpanningSum::WorkUntil(Done done, const WaitLimit& limit) const {
-  if (done()) return true;
-  if (service_ == nullptr) return false;
-  // A waiting thread does the service thread's work, which saves a context switch.
-  Instant now = Clock::now();
-  const Instant next_check = limit.NextCheck(now);
-  for (Instant end = now; now < std::min(next_check, end + Backoff::kEager); now = Clock::now()) {
-    const bool has_worked = service_->Poll();
-    if (done()) return true;
-    if (has_worked) {
-      end = Clock::now();
-    } else {
-      YieldCore();
-    }
-  }
-  return false;
-}
-
-template <class Done>
 Status SpanningSum::AwaitRounds(uint64_t rounds, const char* call, const WaitLimit& limit,
                                 Done done) {
-  if (WorkUntil(done, limit)) return Status::Ok();
-  return clocks_.Await(call, limit, done, [&](int worker) {
+  const auto need_of = [&](int worker) {
     if (rounds > 0 && !clocks_.HasPassed(worker, rounds - 1)) return Need::kCall;
     // A worker that has passed the round is needed only if it is a leader, since leaders sum.
     return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
-  });
+  };
+  if (done()) return Status::Ok();
+  if (service_ == nullptr) return clocks_.Await(call, limit, done, need_of);
+  return clocks_.Await(call, limit, done, need_of,
+                       [&](Instant until) { return service_->WorkUntil(done, until); });
 }
 
 bool SpanningSum::HasSummed(uint64_t rounds) const {

@@ -42,10 +42,6 @@ class SpanningSum final : public Rounds {
                        uint64_t* rounds) override;
 
   SpanningWords* words() const { return memory_.words(); }
-  // On the leader, does the work of the service thread until done(), or until there has been none
-  // for Backoff::kEager. Returns done().
-  template <class Done>
-  bool WorkUntil(Done done, const WaitLimit& limit) const;
   // Waits until the condition holds, which follows from the adds of rounds before `rounds`.
   template <class Done>
   Status AwaitRounds(uint64_t rounds, const char* call, const WaitLimit& limit, Done done);

@@ -174,8 +174,10 @@ class WorkerClocks {
   void Merge(int worker, const Snapshot& snapshot);
 
   // Waits until done() returns true. need_of(worker) returns what the wait needs from that worker.
+  // A thread that has work meanwhile does not sleep: work(until) returns done().
   template <class Done, class NeedOf>
-  Status Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of);
+  Status Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of,
+               const std::function<bool(Instant)>& work = nullptr);
 
   // Returns each worker's number of adds, counted from the first job that trained the table.
   std::vector<uint64_t> AllAdds() const;
@@ -226,15 +228,19 @@ class WorkerClocks {
 };
 
 template <class Done, class NeedOf>
-Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of) {
-  if (SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
+Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of,
+                           const std::function<bool(Instant)>& work) {
+  if (work == nullptr && SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
+  if (work == nullptr) WakeLeader();
   watch_.Begin();
   aborted_before_ = context_->state()->IsAborted();
   abort_noticed_.reset();
-  WakeLeader();
   for (;;) {
     const Instant next_check = limit.NextCheck(Clock::now());
-    if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) return Status::Ok();
+    const bool is_done = work == nullptr
+                             ? SleepUntil(&words_->moves, &words_->sleepers, next_check, done)
+                             : work(next_check);
+    if (is_done) return Status::Ok();
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.
     if (!status.ok()) return done() ? Status::Ok() : status;

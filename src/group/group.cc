@@ -61,14 +61,9 @@ void Group::StartCall(int size, uint64_t sequence) {
   sequence_ = sequence;
 }
 
-bool Group::HasBegun(int rank, uint64_t later) const {
+bool Group::HasBegun(int rank) const {
   const std::atomic<uint64_t>& latest = memory_->slot(rank).groups[index_].sequence;
-  return latest.load(std::memory_order_acquire) >= sequence_ + later;
-}
-
-bool Group::OthersHaveBegunNext() const {
-  return std::all_of(ranks_.begin(), ranks_.end(),
-                     [&](int rank) { return rank == members_->rank() || HasBegun(rank, 1); });
+  return latest.load(std::memory_order_acquire) >= sequence_;
 }
 
 bool Group::IsCompleted() const { return HasReached(group_state_->completed, sequence_); }

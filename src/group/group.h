@@ -78,8 +78,6 @@ class Group {
   // Returns whether the last collective is complete. An error that Wait has returned is then the
   // result of all participants.
   bool IsCompleted() const;
-  // Returns whether all members but this rank have begun the collective after the last one.
-  bool OthersHaveBegunNext() const;
   // Returns the ranks that took part in the last collective: all members that were not lost before
   // they began it. Every participant gets the same ranks.
   std::vector<int> participants() const;
@@ -114,8 +112,8 @@ class Group {
   Status AwaitResult(const WaitLimit& limit, Attachment* attachment);
   // Waits until the collective is complete.
   Status AwaitCompletion(const WaitLimit& limit, Attachment* attachment);
-  // Returns whether that rank has begun the collective that is `later` after the last one here.
-  bool HasBegun(int rank, uint64_t later = 0) const;
+  // Returns whether that rank has begun the last collective here.
+  bool HasBegun(int rank) const;
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
   CollectiveKind OwnKind() const { return WithoutFailure(kind_); }
   // Returns a participant that asks because its program has failed, or -1.

@@ -14,10 +14,8 @@ namespace {
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 // Over nodes an area has a piece of a sum for each node, so that the number of messages per element
-// does not grow with the nodes. With more than 16 nodes the pieces become smaller instead.
-int64_t AreaBytes(int nodes) {
-  return NodeMemory::kScratchAreaBytes / 2 * std::clamp(nodes, 2, 16);
-}
+// does not grow with the nodes. With more than 8 nodes the pieces become smaller instead.
+int64_t AreaBytes(int nodes) { return NodeMemory::kScratchAreaBytes * std::clamp(nodes, 1, 8); }
 
 }  // namespace
 

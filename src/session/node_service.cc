@@ -12,8 +12,9 @@
 namespace multiverso {
 namespace {
 
-// The longest sleep while a worker of this node waits for a message of another node.
-constexpr std::chrono::microseconds kMaxAwaitingSleep{2000};
+// The sleep beside a caller that does this thread's work: the latency of a request that comes when
+// the caller has just left.
+constexpr std::chrono::microseconds kNapBesideCaller{200};
 constexpr long kDefaultMaxSleepMs = 40;  // NOLINT: the type of strtol
 // The longest sleep of a node that has had no message for long, unless heartbeats are due more
 // often.
@@ -58,7 +59,11 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
 NodeService::NodeService(RankContext* context)
     : context_(context),
       shards_(context),
-      rounds_(context),
+      rounds_(context,
+              [this] {
+                const bool received = context_->control_channel()->Poll();
+                return shards_.Poll() || received;
+              }),
       bell_(&own_bell_),
       sleepers_(&own_sleepers_) {
   if (!context->members().is_leader()) return;
@@ -77,13 +82,17 @@ void NodeService::Serve(Backoff backoff) {
   SleepPrecisely();
   while (!stop_.load()) {
     const uint32_t rings = bell_->load();
+    if (rounds_.HasCallers()) {
+      std::this_thread::sleep_for(kNapBesideCaller);
+      continue;
+    }
     const bool received = context_->control_channel()->Poll();
     const bool moved_rounds = rounds_.Poll();
     if (shards_.Poll() || moved_rounds || received) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.IsAwaitingMessage();
     const Instant now = Clock::now();
     auto nap = backoff.Next(now, is_busy ? ShardService::kEagerWhenBusy : Backoff::kEager);
-    if (rounds_.IsAwaitingMessage()) nap = std::min(nap, kMaxAwaitingSleep);
+    if (rounds_.IsAwaitingMessage()) nap = std::min(nap, RoundService::kMaxAwaitingSleep);
     if (nap.count() == 0) {
       YieldCore();
       continue;

@@ -15,8 +15,6 @@
 #include "saves/saving.h"
 #include "session/publishing.h"
 #include "shard/storage.h"
-#include "sum/local_aggregation.h"
-#include "sum/spanning_aggregation.h"
 #include "table/table_header.h"
 
 namespace multiverso {
@@ -246,10 +244,8 @@ Status Session::Aggregate(const Aggregation::Array& array, Interrupt* interrupt)
   }
   // Ranks that joined later must use the same area as the others.
   if (members_.is_elastic()) aggregation_.area = static_cast<int>(call.number() % 2);
-  if (members_.spans_nodes()) {
-    return Completed(SpanningAggregation(context_.get(), &aggregation_, array).Run(limit));
-  }
-  return Completed(call.Noted(LocalAggregation(context_.get(), &aggregation_, array).Run(limit)));
+  Aggregation aggregation(context_.get(), &aggregation_, array, members_.spans_nodes());
+  return Completed(call.Noted(aggregation.Run(limit)));
 }
 
 Status Session::Completed(const Status& result) const {

@@ -9,7 +9,7 @@ namespace multiverso {
 namespace {
 
 // The number of pieces of a sum made before the leader polls other tables, so that none waits long.
-constexpr int kPiecesPerPoll = 8;
+constexpr int kPiecesPerPoll = 4;
 
 }  // namespace
 

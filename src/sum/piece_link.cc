@@ -15,7 +15,7 @@ constexpr auto kDrainTimeout = std::chrono::milliseconds(200);
 // The most pieces that arrive at the same time.
 constexpr size_t kMostArrivals = 16;
 // The most pieces that wait to be used again.
-constexpr size_t kMostUnused = 64;
+constexpr size_t kMostUnused = 32;
 constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
 // Converts a transport error to PeerLost, since MPI reports a rank's death by failing messages.

@@ -38,8 +38,8 @@ class PieceLink {
   Status Take(Piece* piece);
 
  private:
-  // The most pieces in flight to a rank. Several pieces keep the network busy.
-  static constexpr int kWindow = 4;
+  // The most pieces in flight to a rank: while one travels, the next one is made.
+  static constexpr int kWindow = 2;
 
   struct Departure {
     int rank;

@@ -35,7 +35,7 @@ struct PieceHeader {
 struct SumPiece {
   // The size of pieces of values: large enough for full speed, and small enough to stay in the
   // receiver's cache.
-  static constexpr int64_t kValueBytes = int64_t{256} << 10;
+  static constexpr int64_t kValueBytes = int64_t{512} << 10;
 
   std::string bytes;  // the message
 

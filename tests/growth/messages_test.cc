@@ -14,7 +14,7 @@ namespace multiverso::testing {
 namespace {
 
 constexpr int kLastExchangeTag = kAnswerTag - 1;
-constexpr int64_t kPiece = int64_t{256} << 10;  // the most bytes of values in a message of a sum
+constexpr int64_t kPiece = int64_t{512} << 10;  // the most bytes of values in a message of a sum
 
 int64_t MessagesOfBarrier(int nodes) {
   CountedJob job(nodes, 1);
