@@ -184,27 +184,6 @@ class TestIncrements(IncrementTestCase):
                 chains.append(len(self.save()[1]))
             self.assertEqual(chains, [*range(33), 0, 1])
 
-    def test_damaged_file_of_an_earlier_save_is_named_by_verify_and_load(self):
-        with mv.session():
-            table = self.table()
-            table.add(np.ones((ROWS, 16)))
-            self.save()
-            table.add(np.ones((1, 16)), [5])
-            second, _ = self.save()
-        file = second / "shard-00000-of-000001.mv"
-        data = bytearray(file.read_bytes())
-        data[100_000] ^= 1
-        file.write_bytes(data)
-        with self.assertRaises(mv.errors.CheckpointCorruptError) as caught:
-            checkpoints.verify(self.folder)
-        self.assertEqual(caught.exception.path, str(file))
-        with mv.session():
-            table = self.table()
-            with self.assertRaises(mv.errors.CheckpointCorruptError) as caught:
-                mv.load(self.folder)
-            self.assertEqual(caught.exception.path, str(file))
-            self.assertFalse(table.get().any())
-
 
 SAVES = """
 import sys
