@@ -4,7 +4,6 @@ A function that knows four features changes with each of them, and its tests mul
 functions here are listed by name: the list may only become shorter.
 """
 
-import ast
 import unittest
 
 from features import (
@@ -12,10 +11,8 @@ from features import (
     OTHER,
     PLAIN,
     ROOT,
-    core_functions,
     functions,
     known_features,
-    package_functions,
     prices,
 )
 
@@ -69,55 +66,3 @@ class TestPrices(unittest.TestCase):
                 for glob in feature.files.split():
                     self.assertTrue(list(ROOT.glob(glob)), f"no file is {glob}")
                 self.assertGreater(price.lines + price.asked, 0)
-
-
-class TestTheCount(unittest.TestCase):
-    CORE = """
-namespace multiverso {
-class Example : public Other {
- public:
-  explicit Example(int a)
-      : a_{a} {}
-  int rows() const { return row_ids[0]; }
-  template <class Body>
-  Status Each(Body body) const {
-    for (int i = 0; i < a_; ++i) {
-      body(keys);
-    }
-    return Status::Ok();
-  }
-
- private:
-  int a_ = 0;
-};
-
-Status Example::Run(int a,
-                    int b) const {
-  const auto name = [](int c) {
-    return c;
-  };
-  return name(a) ? elastic : wire;
-}
-"""
-
-    PACKAGE = '''
-class Example:
-    """A class with `elastic`."""
-
-    def run(self):
-        """Say nothing about `elastic`."""
-
-        def inner():
-            return wire
-'''
-
-    def test_functions_of_the_core_are_found(self):
-        found = [(name, known_features(text)) for name, text in core_functions(self.CORE)]
-        self.assertEqual(found, [("Each", ["keys"]), ("Example::Run", ["elastic", "wire"])])
-
-    def test_functions_of_the_package_are_found_without_docstrings(self):
-        found = package_functions(ast.parse(self.PACKAGE))
-        self.assertEqual(
-            [(name, known_features(text)) for name, text in found],
-            [("Example.run", ["wire"]), ("Example.run.inner", ["wire"])],
-        )

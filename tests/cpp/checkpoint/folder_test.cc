@@ -28,23 +28,6 @@ TEST(CheckpointName, RoundTripsAndRejectsOtherTexts) {
   }
 }
 
-TEST(CheckpointFolder, NumbersCheckpointsAndFindsTheLast) {
-  const TemporaryFolder temporary;
-  const CheckpointFolder folder(LocalFileSystem(), temporary / "of/them");
-  EXPECT_EQ(folder.Resolve().value(), "");
-  const SomeTables tables(1.0F, 10);
-  for (const int64_t step : {100, 100, 20, -1}) {
-    ASSERT_TRUE(IsOk(SaveTo(LocalFileSystem(), folder.path(), tables, step)));
-  }
-  std::vector<std::string> names;
-  for (const CheckpointName& name : ValueOf(folder.List())) names.push_back(name.text());
-  EXPECT_EQ(names, (std::vector<std::string>{"000001-step-100", "000002-step-100", "000003-step-20",
-                                             "000004-step-21"}));
-  EXPECT_EQ(folder.Resolve().value(), folder.path() + "/000004-step-21");
-  const std::string second = folder.path() + "/000002-step-100";
-  EXPECT_EQ(CheckpointFolder(LocalFileSystem(), second).Resolve().value(), second);
-}
-
 TEST(CheckpointFolder, RemovesNothingThatNoSaveHasMade) {
   const TemporaryFolder outside;
   std::filesystem::create_directory(outside / "kept");
@@ -149,15 +132,6 @@ TEST(CheckpointFolder, RejectsACheckpointWithTheNameOfAnother) {
   }
   std::filesystem::rename(second, folder / "best");
   EXPECT_TRUE(IsOk(Verify(folder / "best")));
-}
-
-TEST(CheckpointFolder, RejectsAFileInPlaceOfTheFolder) {
-  const TemporaryFolder temporary;
-  const CheckpointFolder folder(LocalFileSystem(), temporary / "model.pkl");
-  WriteAll(folder.path(), std::string("\x80\x04\x95 and so on", 14));
-  EXPECT_TRUE(IsError(folder.Resolve(), Code::kCheckpointCorrupt, "a pickle"));
-  WriteAll(folder.path(), "");
-  EXPECT_TRUE(IsError(folder.Resolve(), Code::kCheckpointCorrupt));
 }
 
 }  // namespace

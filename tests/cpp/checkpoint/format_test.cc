@@ -97,14 +97,6 @@ TEST(Manifest, DetectsEveryFlippedBitAndTruncation) {
   ExpectCorrupt(DecodeManifest(bytes + "x", "the file").status());
 }
 
-TEST(Manifest, RejectsOtherFileFormatsByName) {
-  const std::string pickle("\x80\x04\x95 and more", 12);
-  ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
-  const std::string bytes = EncodeManifest(MakeManifest());
-  ExpectCorrupt(DecodeManifest(WithCrc(WithValueAt(bytes, 8, uint32_t{6})), "the file").status(),
-                "expected version 1, 2, 4 or 5 of the format, received version 6");
-}
-
 Manifest MakeLazyManifest() {
   Manifest manifest = MakeManifest();
   manifest.tables.push_back(manifest.tables[0]);
@@ -222,22 +214,6 @@ TEST(Manifest, RejectsRowStateWhoseSizeOverflows) {
   ExpectCorrupt(DecodeManifest(EncodeManifest(manifest), "the file").status(), "expected a size");
   table->row_slots = 1;
   EXPECT_TRUE(IsOk(DecodeManifest(EncodeManifest(manifest), "the file").status()));
-}
-
-TEST(DataHeader, RoundTrips) {
-  Manifest manifest = MakeManifest();
-  const DataHeader header = MakeHeader(manifest);
-  const std::string bytes = EncodeDataHeader(header);
-  manifest.files[0].header_crc = HeaderCrcOf(bytes);
-  EXPECT_EQ(static_cast<int64_t>(bytes.size()), header.header_bytes);
-  EXPECT_EQ(ValueOf(HeaderBytesOf(bytes.substr(0, 64), header.file_bytes, "the file")),
-            header.header_bytes);
-  const auto read = ValueOf(DecodeDataHeader(bytes, header.file_bytes, manifest, 0, "the file"));
-  EXPECT_EQ(EncodeDataHeader(read), bytes);
-  // The header lists three areas of 5.6 MB in blocks of 1 MiB, and one block each for the steps
-  // and the state per row.
-  EXPECT_EQ(header.checksums, 6 * 3 + 2);
-  for (const Section& section : header.sections) EXPECT_EQ(section.offset % kDataAlignment, 0);
 }
 
 TEST(DataHeader, OfStoredRowsRoundTripsAndRejectsOtherSizes) {

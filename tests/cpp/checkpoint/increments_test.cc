@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 
 #include "support/checkpoints.h"
 
@@ -41,39 +40,6 @@ class Increments : public ::testing::Test {
   SomeTables tables_{1.0F};
   Manifest last_;
 };
-
-TEST_F(Increments, ReplaceTheirRowsAndLeaveTheOthers) {
-  std::mt19937_64 random(3);
-  const auto size = static_cast<int64_t>(tables_.array.size());
-  for (int i = 0; i < 12; ++i) {
-    std::vector<float> values(static_cast<size_t>(size));
-    std::vector<IncrementPart> parts;
-    // Disjoint sections, some of them adjacent, some within or around those of earlier increments.
-    for (int64_t row = static_cast<int64_t>(random() % 40'000); row < size;) {
-      const int64_t rows = std::min(size - row, 1 + static_cast<int64_t>(random() % 90'000));
-      for (int64_t at = row; at < row + rows; ++at) {
-        tables_.array[static_cast<size_t>(at)] = values[static_cast<size_t>(at)] =
-            static_cast<float>(random() % 1000);
-      }
-      parts.push_back({0, 0, row, rows, values.data() + row});
-      row += rows + (random() % 3 == 0 ? 0 : static_cast<int64_t>(random() % 120'000));
-    }
-    Add(parts);
-    const auto reader = Open();
-    ASSERT_TRUE(IsOk(reader->Verify(0, reader->blocks(), kNoLimit)));
-    EXPECT_EQ(reader->manifest().files.size(), static_cast<size_t>(i) + 2);
-    EXPECT_EQ(reader->manifest().files.back().number, 1);
-    ASSERT_EQ(ReadRows<float>(reader.get(), 0, 0, 0, size), tables_.array);
-    for (int j = 0; j < 20; ++j) {
-      const auto first = static_cast<int64_t>(random() % 299'999);
-      const auto end = first + 1 + static_cast<int64_t>(random() % (300'000 - first));
-      ASSERT_EQ(ReadRows<float>(reader.get(), 0, 0, first, end),
-                std::vector<float>(tables_.array.begin() + first, tables_.array.begin() + end));
-    }
-    EXPECT_EQ(ReadRows<float>(reader.get(), 0, 1, 0, size), tables_.slot);
-    EXPECT_EQ(ReadRows<double>(reader.get(), 1, 0, 0, 5), tables_.matrix);
-  }
-}
 
 TEST_F(Increments, CountTheUpdatesOfTheirSections) {
   AddRows(100, 200, 5.0F);
@@ -129,17 +95,6 @@ TEST_F(Increments, AreCorruptIfOneOfTheirFilesIsDamagedOrMissing) {
     WriteAll(path, bytes);
   }
   EXPECT_TRUE(Verify(PathOf(3)).ok());
-}
-
-TEST_F(Increments, RejectAFileOfAnotherCheckpoint) {
-  AddRows(100, 200, 5.0F);
-  const TemporaryFolder other;
-  ASSERT_TRUE(SaveTo(LocalFileSystem(), other.path(), tables_, 0).ok());
-  const std::string path = PathOf(2) + "/shard-00000-of-000001.mv";
-  WriteAll(path, ReadAll(other / "000001-step-0/shard-00000.mv"));
-  const Status status = Verify(PathOf(2));
-  EXPECT_TRUE(IsError(status, Code::kCheckpointCorrupt, "received file 0 of another"));
-  EXPECT_EQ(status.file()->path, path);
 }
 
 TEST_F(Increments, RejectSectionsThatOverlap) {

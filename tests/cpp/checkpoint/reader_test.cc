@@ -27,29 +27,6 @@ class Reader : public ::testing::Test {
   std::unique_ptr<CheckpointReader> reader_;
 };
 
-TEST_F(Reader, ReturnsTheSavedValues) {
-  CheckpointReader* const reader = reader_.get();
-  EXPECT_EQ(reader->manifest().step, 5);
-  EXPECT_EQ(reader->manifest().number, 1);
-  const int64_t size = static_cast<int64_t>(tables_.array.size());
-  EXPECT_EQ(ReadRows<float>(reader, 0, 0, 0, size), tables_.array);
-  EXPECT_EQ(ReadRows<float>(reader, 0, 1, 0, size), tables_.slot);
-  EXPECT_EQ(ReadRows<double>(reader, 1, 0, 0, 5), tables_.matrix);
-  EXPECT_EQ(ReadRows<uint32_t>(reader, 1, kStepsArea, 1, 4), (std::vector<uint32_t>{2, 3, 4}));
-  EXPECT_EQ(reader->StepsOf(0, 0, size), 17U);
-}
-
-TEST_F(Reader, ReadsAnyRangeOfRows) {
-  // Row 262 144 is the first of the second block of 1 MiB.
-  for (const int64_t first : {0, 1, 262'143, 262'144, 262'145}) {
-    for (const int64_t end : {262'144, 262'146, 300'000}) {
-      if (end <= first) continue;
-      EXPECT_EQ(ReadRows<float>(reader_.get(), 0, 0, first, end),
-                std::vector<float>(tables_.array.begin() + first, tables_.array.begin() + end));
-    }
-  }
-}
-
 // A table of 500 000 rows, of which it stores every other one; row r contains r and -r.
 struct LazyTable {
   LazyTable() {
@@ -72,27 +49,6 @@ struct LazyTable {
   std::vector<int64_t> ids;
   std::vector<double> values;
 };
-
-TEST(LazyReader, ReturnsTheRowsThatAreStored) {
-  const TemporaryFolder folder;
-  LazyTable table;
-  ASSERT_TRUE(table.Save(folder.path()).ok());
-  const std::string path = folder / "000001-step-7";
-  EXPECT_TRUE(Verify(path).ok());
-  const auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), path));
-  // Row 131 073 is the first stored one of the second block of 1 MiB of row numbers.
-  for (const int64_t first : {0, 1, 131'071, 131'072, 131'073, 499'998}) {
-    for (const int64_t end : {131'074, 300'000, 500'000}) {
-      if (end <= first) continue;
-      const auto rows = ReadRows<double>(reader.get(), 0, 0, first, end);
-      for (int64_t row = first; row < end; ++row) {
-        const double expected = row % 2 == 0 ? 0 : static_cast<double>(row);
-        ASSERT_EQ(rows[static_cast<size_t>(row - first) * 2], expected) << row;
-        ASSERT_EQ(rows[static_cast<size_t>(row - first) * 2 + 1], -expected) << row;
-      }
-    }
-  }
-}
 
 TEST(LazyReader, RejectsRowNumbersThatAreNotAscendingOrNotOfTheTable) {
   for (const auto& [place, row] : std::vector<std::pair<size_t, int64_t>>{
@@ -165,25 +121,6 @@ TEST_F(Reader, LocatesEveryFlippedBit) {
       EXPECT_GT(status.file()->position + kBlockBytes, static_cast<int64_t>(at));
     }
   }
-}
-
-TEST_F(Reader, DetectsMissingAndExchangedFiles) {
-  const std::string data = ReadAll(data_path_);
-  const auto fails_with = [&](const char* text) {
-    return IsError(Verify(path_), Code::kCheckpointCorrupt, text);
-  };
-  WriteAll(data_path_, data + "x");
-  EXPECT_TRUE(fails_with("expected a file of"));
-  WriteAll(data_path_, std::string("\x80\x04\x95", 3) + std::string(5000, 'x'));
-  EXPECT_TRUE(fails_with("a pickle"));
-  std::filesystem::remove(data_path_);
-  EXPECT_TRUE(fails_with("the file is missing"));
-  // The other checkpoint differs from the first only in its id.
-  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 5).ok());
-  WriteAll(data_path_, ReadAll(folder_ / ("000002-step-5/" + std::string(kDataName))));
-  EXPECT_TRUE(fails_with("of another"));
-  WriteAll(data_path_, data);
-  EXPECT_TRUE(Verify(path_).ok());
 }
 
 TEST_F(Reader, RejectsAManifestWithMoreRowsThanTheData) {

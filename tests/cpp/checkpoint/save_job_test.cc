@@ -58,16 +58,6 @@ struct TwoRankSave {
   std::string saving;
 };
 
-TEST(SaveJob, FailsWhenTheOtherRankIsLost) {
-  const TwoRankSave ranks;
-  SavePlan plan = ranks.PlanOf(0);
-  plan.why_never = [](uint32_t file) {
-    return file == 1 ? Status(Code::kPeerLost, "rank 1 died") : Status::Ok();
-  };
-  EXPECT_TRUE(IsError(ranks.Start(std::move(plan))->AwaitCommitted(Patiently()), Code::kPeerLost,
-                      "rank 1 died"));
-}
-
 TEST(SaveJob, EndsAtItsDeadlineOrWhenStopped) {
   const TwoRankSave ranks;
   SavePlan plan = ranks.PlanOf(0);

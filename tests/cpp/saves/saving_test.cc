@@ -11,21 +11,16 @@
 namespace multiverso::testing {
 namespace {
 
-AgreedCall RequestFor(const std::string& folder, int64_t step = -1, bool in_background = false) {
+AgreedCall RequestFor(const std::string& folder, int64_t step = -1) {
   AgreedCall request;
   request.folder = folder;
   request.step = step;
-  request.in_background = in_background;
   return request;
 }
 
 Status Save(Session* session, const AgreedCall& request) { return session->Save(request); }
 
-Status Load(Session* session, const AgreedCall& request, int64_t* step = nullptr) {
-  const Result<int64_t> loaded = session->Load(request);
-  if (loaded.ok() && step != nullptr) *step = loaded.value();
-  return loaded.status();
-}
+Status Load(Session* session, const AgreedCall& request) { return session->Load(request).status(); }
 
 std::vector<float> Consecutive(int64_t size, float from = 0.0F) {
   std::vector<float> values(static_cast<size_t>(size));
@@ -37,61 +32,6 @@ TableSpec WithUpdater(TableSpec spec, UpdaterKind updater) {
   spec.updater = static_cast<int32_t>(updater);
   SetDefaultHypers(updater, spec.hyper);
   return spec;
-}
-
-constexpr int64_t kRows = 1001;
-
-TableSpec SgdMatrix(int64_t columns = 3) {
-  return WithUpdater(MatrixOf(kRows, columns), UpdaterKind::kSgd);
-}
-
-// Saves two tables, in which each value identifies its row.
-void SaveTwoTables(Session* session, const std::string& folder, int64_t step) {
-  const auto array = Consecutive(kRows);
-  const auto matrix = Consecutive(kRows * 3, 0.5F);
-  ASSERT_TRUE(Create(session, ArrayOf(kRows), array.data()).ok());
-  Table* const second = ValueOf(Create(session, SgdMatrix(), matrix.data()));
-  ASSERT_TRUE(Call(second, Request::SetHyper(kLearningRate, 0.125)).ok());
-  ASSERT_TRUE(Barrier(session).ok());
-  ASSERT_TRUE(IsOk(Save(session, RequestFor(folder, step))));
-}
-
-void LoadTwoTables(Session* session, const std::string& folder, int64_t step) {
-  Table* const array = ValueOf(Create(session, ArrayOf(kRows)));
-  Table* const matrix = ValueOf(Create(session, SgdMatrix()));
-  int64_t loaded = 0;
-  ASSERT_TRUE(IsOk(Load(session, RequestFor(folder), &loaded)));
-  EXPECT_EQ(loaded, step);
-  EXPECT_EQ(Values<float>(array), Consecutive(kRows));
-  EXPECT_EQ(Values<float>(matrix), Consecutive(kRows * 3, 0.5F));
-  EXPECT_EQ(matrix->GetHyper(kLearningRate), 0.125);
-  ASSERT_TRUE(Barrier(session).ok());
-}
-
-TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
-  const TemporaryFolder folder;
-  RunJob(AllOf(4), [&](Session* session, int) { SaveTwoTables(session, folder.path(), 11); });
-  auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), folder / "000001-step-11"));
-  EXPECT_EQ(reader->manifest().files.size(), 4U);  // one of each server
-  EXPECT_EQ(reader->manifest().workers, 4U);
-  for (const int ranks : {1, 2, 3, 4}) {
-    RunJob(AllOf(ranks), [&](Session* session, int) { LoadTwoTables(session, folder.path(), 11); });
-  }
-  RunSpanningJob(AllOf(3), 1, 2, 1,
-                 [&](Session* session, int) { LoadTwoTables(session, folder.path(), 11); });
-  RunSpanningJob(AllOf(4), 2, 2, 2, [&](Session* session, int) {
-    LoadTwoTables(session, folder.path(), 11);
-    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 12)).ok());
-  });
-  EXPECT_TRUE(Verify(folder / "000002-step-12").ok());
-  const Roles roles = {Role::kServer, Role::kAll, Role::kServer, Role::kWorker};
-  RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int) {
-    ASSERT_TRUE(Create(session, ArrayOf(kRows)).ok());
-    ASSERT_TRUE(Create(session, SgdMatrix()).ok());
-    ASSERT_TRUE(Load(session, RequestFor(folder.path())).ok());
-    ASSERT_TRUE(Save(session, RequestFor(folder.path(), 13)).ok());
-  });
-  RunJob(AllOf(2), [&](Session* session, int) { LoadTwoTables(session, folder.path(), 13); });
 }
 
 TEST(Saving, AdditionalWorkerStartsWithoutDelay) {

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <random>
 
 #include "group/collective_call.h"
 #include "memory/segment.h"
@@ -228,42 +226,6 @@ TEST_F(Joining, DoesNotLetAWorkerInABarrierHoldUpAdds) {
     EXPECT_TRUE(IsOk(session->Barrier()));
     EXPECT_EQ(Values<float>(table), Ones(33));
   });
-}
-
-// Threads join, add, make collective calls and leave at random. No add is lost.
-TEST_F(Joining, LosesNoAddWhenRanksJoinAndLeaveAtRandom) {
-  constexpr int kThreads = 4;
-  constexpr int kJoins = 25;
-  const Sessions sessions = OpenElastic(1);
-  Table* const table = ValueOf(Create(sessions[0].get(), ArrayOf(kSize)));
-  std::atomic<int> adds{0};
-  std::atomic<int> running{kThreads};
-  OnThreads(kThreads + 1, [&](int thread) {
-    if (thread == kThreads) {
-      while (running.load() > 0) {
-        Add(table, Ones());
-        ++adds;
-        ASSERT_TRUE(IsOk(sessions[0]->Barrier()));
-      }
-      EXPECT_TRUE(IsOk(sessions[0]->Close()));
-      return;
-    }
-    std::minstd_rand random(static_cast<unsigned>(thread));
-    for (int i = 0; i < kJoins; ++i) {
-      const auto joiner = ValueOf(Join());
-      Table* const mine = ValueOf(Create(joiner.get(), ArrayOf(kSize)));
-      for (unsigned calls = random() % 20; calls > 0; --calls) {
-        Add(mine, Ones());
-        ++adds;
-        ASSERT_TRUE(random() % 2 != 0 || IsOk(joiner->Barrier()));
-      }
-      const bool closes = random() % 2 != 0;
-      if (!closes) joiner->Leave("at random");
-      ASSERT_TRUE(!closes || IsOk(joiner->Close()));
-    }
-    --running;
-  });
-  EXPECT_EQ(Values<float>(table), Ones(static_cast<float>(adds.load())));
 }
 
 }  // namespace

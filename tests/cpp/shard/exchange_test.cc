@@ -2,9 +2,7 @@
 // parameters to the tensors.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "shard/shard.h"
@@ -33,40 +31,6 @@ struct WorkerTensors {
     return list;
   }
 };
-
-TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
-  // The boundaries of tensors, stripes and pieces are all at different elements.
-  WorkerTensors model({1, 20'001, 0, 7, 30'000, 4'099});
-  const auto total = static_cast<int64_t>(model.last.size());
-  MemoryShard<int64_t> memory(total, 1);
-  Shard shard = memory.For(0);
-  std::mt19937_64 random(1);
-  std::vector<int64_t> expected(model.last.size());
-  for (int round = 0; round < 3; ++round) {
-    std::vector<int64_t> others(expected.size());
-    for (size_t i = 0; i < others.size(); ++i) {
-      others[i] = static_cast<int64_t>(random() % 100);
-      expected[i] += others[i];
-    }
-    ASSERT_TRUE(Call(&shard, Request::Add(others.data())).ok());
-    size_t at = 0;
-    for (auto& tensor : model.tensors) {
-      for (int64_t& value : tensor) {
-        const auto gain = static_cast<int64_t>(random() % 100);
-        value += gain;
-        expected[at++] += gain;
-      }
-    }
-    ASSERT_TRUE(Call(&shard, Request::Exchange(model.List(), model.last.data())).ok());
-    ASSERT_EQ(model.last, expected);
-    ASSERT_EQ(std::vector<int64_t>(memory.values(), memory.values() + total), expected);
-    auto next = expected.begin();
-    for (const auto& tensor : model.tensors) {
-      ASSERT_TRUE(std::equal(tensor.begin(), tensor.end(), next));
-      next += static_cast<int64_t>(tensor.size());
-    }
-  }
-}
 
 TEST(InterruptedExchange, HasCompletedWholeStripesAndCanBeRepeated) {
   constexpr int64_t kStripes = 4;

@@ -49,29 +49,6 @@ TEST(Partition, GivesAllRowsToTheFirstNodeWithAServer) {
   }
 }
 
-TEST(Partition, AssignsRowsOfLostServersToASaver) {
-  // Rank 1 is not a server.
-  const Membership members =
-      MembersOn({0, 0, 0, 0}, {Role::kAll, Role::kWorker, Role::kAll, Role::kAll}, 0);
-  for (int gone = 0; gone < 15; ++gone) {
-    std::vector<int> savers;
-    for (int rank = 0; rank < 4; ++rank) {
-      if ((gone >> rank & 1) == 0) savers.push_back(rank);
-    }
-    for (const int64_t rows : {1, 4, 11}) {
-      const Partition partition(members, rows, false);
-      std::vector<int> written(static_cast<size_t>(rows), 0);
-      for (const int rank : savers) {
-        const RowRange saved = partition.RowsSavedBy(rank, savers);
-        for (int64_t row = saved.first; row < saved.end; ++row) ++written[static_cast<size_t>(row)];
-      }
-      for (int64_t row = 0; row < rows; ++row) {
-        EXPECT_EQ(written[static_cast<size_t>(row)], 1) << gone << " " << row;
-      }
-    }
-  }
-}
-
 TEST(Partition, GivesEveryRowOneOwnerForAllSizes) {
   for (int servers = 1; servers <= 9; ++servers) {
     const Membership members =

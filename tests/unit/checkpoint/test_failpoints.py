@@ -1,4 +1,4 @@
-"""Saves that fail, or whose folder vanishes; test_increments.py kills saves at each step."""
+"""Saves that fail, or whose folder vanishes; stories of the simulation kill them at each step."""
 
 import unittest
 

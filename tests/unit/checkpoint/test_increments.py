@@ -1,12 +1,10 @@
-"""Incremental saves: when they are possible, that each is complete, and kills during them."""
+"""Incremental saves: when they are possible, and that each is complete."""
 
 import shutil
-import signal
 
 import checkpoint_bytes
 import failpoints
 import numpy as np
-import pytest
 from folders import FolderTestCase
 from programs import run_program
 
@@ -184,27 +182,6 @@ class TestIncrements(IncrementTestCase):
                 chains.append(len(self.save()[1]))
             self.assertEqual(chains, [*range(33), 0, 1])
 
-    def test_damaged_file_of_an_earlier_save_is_named_by_verify_and_load(self):
-        with mv.session():
-            table = self.table()
-            table.add(np.ones((ROWS, 16)))
-            self.save()
-            table.add(np.ones((1, 16)), [5])
-            second, _ = self.save()
-        file = second / "shard-00000-of-000001.mv"
-        data = bytearray(file.read_bytes())
-        data[100_000] ^= 1
-        file.write_bytes(data)
-        with self.assertRaises(mv.errors.CheckpointCorruptError) as caught:
-            checkpoints.verify(self.folder)
-        self.assertEqual(caught.exception.path, str(file))
-        with mv.session():
-            table = self.table()
-            with self.assertRaises(mv.errors.CheckpointCorruptError) as caught:
-                mv.load(self.folder)
-            self.assertEqual(caught.exception.path, str(file))
-            self.assertFalse(table.get().any())
-
 
 SAVES = """
 import sys
@@ -222,43 +199,3 @@ with mv.session():
         mv.save(sys.argv[1], step=step + 1, keep=2, background=background, incremental=True)
     mv.wait_for_save()
 """
-
-
-# Stories of the simulation kill saves at more steps (tests/sim/stories).
-@failpoints.needs_failpoints
-@pytest.mark.slow
-@pytest.mark.release
-class TestKilledIncrements(FolderTestCase):
-    def check(self):
-        """Verify all checkpoints that are found, and every row; return the step of the last one."""
-        step = 0
-        for path in checkpoints.saved_in(self.folder):
-            with checkpoints.Checkpoint(path) as opened:
-                opened.verify()
-                values, first_step = opened.read("w"), opened.step - len(bases(path))
-                expected = np.full(values.shape, first_step)
-                expected[first_step : opened.step] += 1
-                np.testing.assert_array_equal(values, expected)
-                step = opened.step
-        return step
-
-    def test_kill_at_each_step_leaves_complete_checkpoints(self):
-        last = 0
-        for name in (
-            *("folder.make", "file.create", "file.write", "file.sync", "file.rename"),
-            *("file.link", "folder.sync", "file.remove"),
-        ):
-            for number in range(1, 40):
-                arguments = ["background"] if number % 2 else []
-                environment = failpoints.environment(f"{name}@{number}=kill")
-                status, _, errors = run_program(SAVES, self.folder, *arguments, **environment)
-                step = self.check()
-                self.assertGreaterEqual(step, last)
-                last = step
-                if status == 0:
-                    break
-                self.assertEqual(status, -signal.SIGKILL, errors)
-            self.assertEqual(status, 0)
-            self.assertGreater(number, 1, f"a save never comes to {name}")
-        # The last save, which was not killed, has removed the remains of the earlier saves.
-        self.assertEqual(len(self.names()), 2)

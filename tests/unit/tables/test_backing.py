@@ -319,22 +319,6 @@ class TestRefusals(BackingTest):
         status, out, err = run_program(program, self.folder, **failpoints.environment(points))
         self.assertEqual((status, out), (0, "True\n"), err)
 
-    def test_another_table_is_refused(self):
-        self.create(updater="adagrad")
-        other = mv.initializers.RandomUniform(-1, 1, seed=9)
-        with mv.session():
-            for options, text in (
-                ({"updater": "adam"}, "updater adagrad, this table adam"),
-                ({"updater": "adagrad", "dtype": "float64"}, "dtype float32, this table float64"),
-                ({"updater": "adagrad", "init_value": mv.initializers.Zeros()}, "initializer"),
-                ({"updater": "adagrad", "init_value": other}, "initializer|seed"),
-            ):
-                with self.assertRaisesRegex(mv.MismatchError, text):
-                    self.matrix(**options)
-            with self.assertRaisesRegex(mv.MismatchError, "num_col"):
-                mv.MatrixTable(ROWS, 3, updater="adagrad", backing=self.folder / "rows")
-            self.assertTrue(self.matrix(updater="adagrad").reopened)
-
     def test_damaged_headers_are_refused(self):
         self.create()
         header = self.node / "header"
