@@ -65,7 +65,7 @@ class SpanningAggregation final : public Aggregation, private NodeSum::Terms, pr
   // Returns the largest subtrees of the canonical sum whose workers are all on that node.
   std::vector<WorkerRange> RangesOf(int node) const;
   std::string Pack() override;
-  bool Take(const NodeContribution& theirs) override;
+  bool Take(int leader, const std::string& attached) override;
   void Finish() override;
 
   int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) override;

@@ -24,18 +24,40 @@ int64_t MessagesOfBarrier(int nodes) {
       .messages;
 }
 
-// Goal: dissemination, n log2 n messages of n nodes.
-TEST(GrowthOfMessages, BarrierIsAllToAll) {
-  for (const int nodes : {2, 4, 8, 16}) EXPECT_EQ(MessagesOfBarrier(nodes), nodes * (nodes - 1));
+int64_t StepsOf(int nodes) {
+  int64_t steps = 0;
+  while (1 << steps < nodes) ++steps;
+  return steps;
 }
 
-// Goal: as for the barrier, with the payloads only where the hashes differ.
+// At its limit: each node sends one message in each of log2 n steps.
+TEST(GrowthOfMessages, BarrierIsDissemination) {
+  for (const int nodes : {2, 3, 4, 8, 16})
+    EXPECT_EQ(MessagesOfBarrier(nodes), nodes * StepsOf(nodes));
+}
+
+// Equal payloads are sent once, however many ranks have them.
+TEST(GrowthOfMessages, BytesOfABarrierDependOnlyOnItsMessages) {
+  const auto bytes_of_message = [](int nodes, int per_node) {
+    CountedJob job(nodes, per_node);
+    const Sent sent = job.Count(kExchangeTag, kLastExchangeTag, [&] {
+      job.OnRanks([&](int rank) { EXPECT_TRUE(IsOk(Barrier(job.session(rank)))); });
+    });
+    EXPECT_EQ(sent.bytes % sent.messages, 0);
+    return sent.bytes / sent.messages;
+  };
+  const int64_t bytes = bytes_of_message(2, 1);
+  EXPECT_LT(bytes, 100);
+  EXPECT_EQ(bytes_of_message(8, 1), bytes);
+  EXPECT_EQ(bytes_of_message(4, 4), bytes);
+}
+
 TEST(GrowthOfMessages, TableCostsThreeBarriers) {
   for (const int nodes : {2, 4, 8}) {
     CountedJob job(nodes, 1);
     const Sent sent = job.Count(kExchangeTag, kLastExchangeTag,
                                 [&] { (void)job.CreateTable(ArrayOf(1000 * nodes)); });
-    EXPECT_EQ(sent.messages, 3 * nodes * (nodes - 1));
+    EXPECT_EQ(sent.messages, 3 * nodes * StepsOf(nodes));
   }
 }
 
