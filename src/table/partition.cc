@@ -27,9 +27,12 @@ Partition::Partition(const Membership& members, int64_t num_row, bool is_on_one_
   least_rows_ = num_row / servers;
   num_larger_ = num_row % servers;
   for (size_t index = 0; index < servers_.size(); ++index) {
-    if (members.node_of(servers_[index]) != members.node()) continue;
-    const RowRange rows = RowsOf(index);
-    node_rows_ = node_rows_.count() == 0 ? rows : RowRange{node_rows_.first, rows.end};
+    const int node = members.node_of(servers_[index]);
+    if (nodes_.empty() || nodes_.back().node != node)
+      nodes_.push_back({node, RowsOf(index), index, index});
+    nodes_.back().rows.end = RowsOf(index).end;
+    nodes_.back().end_server = index + 1;
+    if (node == members.node()) node_rows_ = nodes_.back().rows;
   }
 }
 
@@ -61,10 +64,11 @@ RowRange Partition::RowsSavedBy(int rank, const std::vector<int>& savers) const 
   return rows;
 }
 
-size_t Partition::OwnerOf(int64_t row) const {
-  const int64_t rows_in_larger = num_larger_ * (least_rows_ + 1);
-  if (row < rows_in_larger) return static_cast<size_t>(row / (least_rows_ + 1));
-  return static_cast<size_t>(num_larger_ + (row - rows_in_larger) / least_rows_);
+size_t Partition::NodeOf(int64_t row) const {
+  const auto after = std::upper_bound(
+      nodes_.begin(), nodes_.end(), row,
+      [](int64_t wanted, const NodePart& part) { return wanted < part.rows.first; });
+  return static_cast<size_t>(after - nodes_.begin()) - 1;
 }
 
 }  // namespace multiverso

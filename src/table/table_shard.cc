@@ -46,18 +46,9 @@ StagedShape ShapeOf(const TableSpec& spec) {
 // Returns who adds which rows in a round.
 SumPlan PlanOf(const Partition& partition, const Membership& members) {
   SumPlan plan = SumPlan::Of(members);
-  for (size_t index = 0; index < partition.servers().size(); ++index) {
-    const RowRange rows = partition.RowsOf(index);
-    const int node = members.node_of(partition.servers()[index]);
-    if (!plan.parts.empty() && plan.parts.back().root == node) {
-      plan.parts.back().end = rows.end;
-    } else {
-      plan.parts.push_back(SumPlan::Part{rows.first, rows.end, node});
-    }
+  for (const Partition::NodePart& part : partition.nodes()) {
+    if (part.rows.count() > 0) plan.parts.push_back({part.rows.first, part.rows.end, part.node});
   }
-  const auto is_empty = [](const SumPlan::Part& part) { return part.first == part.end; };
-  plan.parts.erase(std::remove_if(plan.parts.begin(), plan.parts.end(), is_empty),
-                   plan.parts.end());
   const std::vector<int> nodes = plan.WorkerNodes();
   plan.is_tree = partition.is_on_one_node() &&
                  SumPlan::PrefersTree(static_cast<int>(nodes.size())) &&

@@ -72,23 +72,27 @@ TEST(Partition, AssignsRowsOfLostServersToASaver) {
   }
 }
 
-TEST(Partition, GivesEveryRowOneOwnerForAllSizes) {
-  for (int servers = 1; servers <= 9; ++servers) {
-    const Membership members =
-        MembersOn(std::vector<int>(static_cast<size_t>(servers), 0), AllOf(servers), 0);
+TEST(Partition, GivesEveryRowOneNodeForAllSizes) {
+  for (int nodes = 1; nodes <= 9; ++nodes) {
+    std::vector<int> node_of(static_cast<size_t>(nodes) + 1, 0);
+    for (int rank = 0; rank < nodes; ++rank) node_of[static_cast<size_t>(rank) + 1] = rank;
+    // The first node has two servers.
+    const Membership members = MembersOn(node_of, AllOf(nodes + 1), 0);
     for (const int64_t rows : {1, 2, 3, 8, 9, 10, 1000}) {
       const Partition partition(members, rows, false);
+      ASSERT_EQ(partition.nodes().size(), static_cast<size_t>(nodes));
       int64_t next = 0;
-      for (size_t place = 0; place < partition.servers().size(); ++place) {
-        const RowRange range = partition.RowsOf(place);
-        EXPECT_EQ(range.first, next);
-        for (int64_t row = range.first; row < range.end; ++row) {
-          EXPECT_EQ(partition.OwnerOf(row), place) << servers << " servers, " << rows << " rows";
+      for (size_t place = 0; place < partition.nodes().size(); ++place) {
+        const Partition::NodePart& part = partition.nodes()[place];
+        EXPECT_EQ(part.end_server - part.first_server, place == 0 ? 2U : 1U);
+        EXPECT_EQ(part.rows.first, next);
+        for (int64_t row = part.rows.first; row < part.rows.end; ++row) {
+          EXPECT_EQ(partition.NodeOf(row), place) << nodes << " nodes, " << rows << " rows";
         }
-        next = range.end;
+        next = part.rows.end;
       }
       EXPECT_EQ(next, rows);
-      EXPECT_EQ(partition.node_rows().count(), rows);
+      EXPECT_EQ(partition.node_rows().end, partition.nodes()[0].rows.end);
     }
   }
 }
