@@ -178,7 +178,7 @@ Status TableCreation::MakeSegmentHere() {
     return TableShard::PrepareFile(spec_, *context_.members, context_.mode, segment_, *file_);
   }
   MV_ASSIGN_OR_RETURN(const TableBytes bytes,
-                      TableShard::BytesOf(spec_, *context_.members, context_.mode));
+                      TableShard::BytesOf(spec_, id_, *context_.members, context_.mode));
   // A rank alone on its node does not share the memory, unless there may be readers. Private memory
   // is faster to map.
   const bool may_be_read = !context_.members->name().empty() && Segment::CanBeFound();

@@ -26,8 +26,11 @@ RowRange RowsOfPart(const Request& part, int64_t columns);
 
 class Partition {
  public:
-  // If `is_on_one_node`, only the first node that has a server has rows.
-  Partition(const Membership& members, int64_t num_row, bool is_on_one_node);
+  // Divides the rows among all servers.
+  Partition(const Membership& members, int64_t num_row);
+  // Gives all rows to one node. Different numbers choose different nodes among those with servers;
+  // 0 chooses the first one.
+  static Partition OnOneNode(const Membership& members, int64_t num_row, int64_t number);
 
   bool is_on_one_node() const { return is_on_one_node_; }
   // Returns the servers in the order of their rows.
@@ -54,6 +57,9 @@ class Partition {
   RowRange node_rows() const { return node_rows_; }
 
  private:
+  // Divides the rows among `servers`.
+  Partition(const Membership& members, int64_t num_row, std::vector<int> servers,
+            bool is_on_one_node);
   // Returns the saver that writes the part of servers()[index].
   int SaverOf(size_t index, const std::vector<int>& savers) const;
 

@@ -21,11 +21,19 @@ static_assert(KeyCounts::kFields == TableLabel::kKeyCounts);
 
 namespace {
 
-Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
-  // A sum of one part is applied on one node.
-  const bool is_small =
-      mode.sums_in_rounds() && SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
-  return Partition(members, spec.num_row, is_small);
+// Returns who owns the rows of table number `id`. A small table is on one node, since each call
+// would ask every node for a few bytes.
+Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode,
+                      int64_t id) {
+  // The first node applies the sum, from which its tree begins.
+  if (mode.sums_in_rounds()) {
+    const bool is_one_part = SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
+    return is_one_part ? Partition::OnOneNode(members, spec.num_row, 0)
+                       : Partition(members, spec.num_row);
+  }
+  const bool is_small = spec.bytes() <= TableShard::kSmallBytes && spec.MayBeOnOneNode();
+  return is_small ? Partition::OnOneNode(members, spec.num_row, id)
+                  : Partition(members, spec.num_row);
 }
 
 int64_t ValueBytesOfRow(const TableSpec& spec) { return spec.num_col * SizeOf(spec.value_type()); }
@@ -189,9 +197,9 @@ Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition)
 
 }  // namespace
 
-Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
+Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, int64_t id, const Membership& members,
                                        const ModeOptions& mode) {
-  const Partition partition = PartitionOf(spec, members, mode);
+  const Partition partition = PartitionOf(spec, members, mode, id);
   MV_ASSIGN_OR_RETURN(const ShardStorage storage,
                       StorageHere(spec, partition.node_rows(), members));
   MV_ASSIGN_OR_RETURN(int64_t consistency, ConsistencyBytes(mode, ShapeOf(spec), members));
@@ -247,7 +255,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
                                                      Segment segment, RankContext* rank_context,
                                                      const ModeOptions& mode, bool is_new) {
   const Membership& members = rank_context->members();
-  const Partition partition = PartitionOf(spec, members, mode);
+  const Partition partition = PartitionOf(spec, members, mode, id);
   const RowRange rows = partition.node_rows();
   MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageHere(spec, rows, members));
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
@@ -304,9 +312,9 @@ Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folde
                                                         const TableSpec& spec, bool any_seed,
                                                         const Membership& members,
                                                         const ModeOptions& mode, uint64_t session) {
-  const RowRange rows = PartitionOf(spec, members, mode).node_rows();
+  const RowRange rows = PartitionOf(spec, members, mode, /*id=*/0).node_rows();
   MV_ASSIGN_OR_RETURN(const ShardStorage storage, StorageHere(spec, rows, members));
-  MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, members, mode));
+  MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, /*id=*/0, members, mode));
   const TablePlace place{spec, members.node_of(members.rank()), members.num_nodes(), rows,
                          RoundUp(storage.segment_bytes(), kPage)};
   if (session != 0) return TableFile::TakeOver(folder, place, session);
@@ -316,7 +324,7 @@ Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folde
 Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
                                const ModeOptions& mode, const Segment& segment,
                                const TableFile& file) {
-  const RowRange rows = PartitionOf(spec, members, mode).node_rows();
+  const RowRange rows = PartitionOf(spec, members, mode, /*id=*/0).node_rows();
   MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageHere(spec, rows, members));
   storage.Attach(segment.data());
   const auto disk = MakeDiskRows(spec, rows, &segment, storage);
