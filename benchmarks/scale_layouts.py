@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Largest messages of the library, in bytes of values: of a request, and of a sum in sync mode.
 CHUNK_BYTES, PIECE_BYTES = 512 * 1024, 256 * 1024
-#: In sync mode one node owns a table of at most SMALL_BYTES, or SMALL_BYTES_PER_NODE for each node.
+#: One node owns a table of at most SMALL_BYTES, or in sync mode SMALL_BYTES_PER_NODE for each node.
 SMALL_BYTES, SMALL_BYTES_PER_NODE = 16 * 1024, 512
 #: The sums of such a table travel along a tree of at least that many nodes.
 TREE_NODES = 32
@@ -146,9 +146,22 @@ def _num_chunks(part_bytes: float, chunk_bytes: int = CHUNK_BYTES) -> int:
 
 
 def spread(job: Job, chunk_bytes: int = CHUNK_BYTES) -> Load:
-    """Return the load if every node serves a part of the table, which is the default."""
-    part = job.table_bytes / job.nodes
+    """Return the load if every node serves a part of the table, which is the default.
+
+    One node has a small table.
+    """
     others = job.nodes - 1
+    if others and job.table_bytes <= SMALL_BYTES:
+        requests = job.workers * others
+        return Load(
+            sequential_messages=2,
+            sent=requests * job.table_bytes,
+            total_sent=2.0 * requests * job.table_bytes,
+            messages=requests,
+            total_messages=2.0 * requests,
+            local_bytes=job.workers * job.table_bytes,
+        )
+    part = job.table_bytes / job.nodes
     # A node sends deltas in its requests and parameters in its responses.
     sent = 2.0 * job.workers * others * part
     messages = 2.0 * job.workers * others * _num_chunks(part, chunk_bytes)

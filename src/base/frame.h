@@ -12,14 +12,14 @@
 namespace multiverso {
 
 enum class FrameKind : uint32_t {
-  kStartup = 1,   // StartupTransport
-  kConnection,    // PeerConnections
-  kControl,       // ControlChannel: a control message
-  kLateRanks,     // ControlChannel: the answer to the question for late ranks
-  kContribution,  // LeaderExchange
-  kClocks,        // ClockExchange
-  kRequest,       // the header of a request to a server (table/request_message.h)
-  kEndedCall,     // a call that ended before its values were sent (the same)
+  kStartup = 1,    // StartupTransport
+  kConnection,     // PeerConnections
+  kControl,        // ControlChannel: a control message
+  kLateRanks,      // ControlChannel: the answer to the question for late ranks
+  kContributions,  // LeaderExchange
+  kClocks,         // ClockExchange
+  kRequest,        // the header of a request to a server (table/request_message.h)
+  kEndedCall,      // a call that ended before its values were sent (the same)
 };
 
 constexpr uint32_t kFrameMagic = 0x4d56464d;  // "MVFM"

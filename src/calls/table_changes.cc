@@ -9,14 +9,8 @@ namespace multiverso {
 
 std::vector<RowRange> Table::RowsOfNodes() const {
   std::vector<RowRange> ranges;
-  int last_node = -1;
-  for (size_t index = 0; index < partition().servers().size(); ++index) {
-    const int node = members().node_of(partition().servers()[index]);
-    const RowRange rows = partition().RowsOf(index);
-    if (rows.count() == 0) continue;
-    if (node != last_node) ranges.push_back(rows);
-    ranges.back().end = rows.end;
-    last_node = node;
+  for (const Partition::NodePart& part : partition().nodes()) {
+    if (part.rows.count() > 0) ranges.push_back(part.rows);
   }
   return ranges;
 }

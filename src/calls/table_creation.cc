@@ -1,6 +1,5 @@
 #include "calls/table_creation.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -118,12 +117,13 @@ Status TableCreation::CompareSpecs() {
   const std::vector<int> participants = world->participants();
   master_ = context_.rank->peers()->MasterOf(participants);
   const auto first = world->payload(participants.front()).Read<TableProposal>();
+  std::vector<bool> has_maker(static_cast<size_t>(members.num_nodes()), false);
   for (const int rank : participants) {
     const auto other = world->payload(rank).Read<TableProposal>();
     if (maker_ < 0 && members.is_local(rank)) maker_ = rank;
-    const int node = members.node_of(rank);
-    const auto is_here = [&](int maker) { return members.node_of(maker) == node; };
-    if (std::none_of(makers_.begin(), makers_.end(), is_here)) makers_.push_back(rank);
+    const auto node = static_cast<size_t>(members.node_of(rank));
+    if (!has_maker[node]) makers_.push_back(rank);
+    has_maker[node] = true;
     if (rank == master_) master_has_init_value_ = other.has_init_value != 0;
     if (!failure_.ok()) return failure_.In(StrCat("rank ", members.rank()));
     if (other.code == first.code && other.spec == first.spec) continue;
@@ -178,7 +178,7 @@ Status TableCreation::MakeSegmentHere() {
     return TableShard::PrepareFile(spec_, *context_.members, context_.mode, segment_, *file_);
   }
   MV_ASSIGN_OR_RETURN(const TableBytes bytes,
-                      TableShard::BytesOf(spec_, *context_.members, context_.mode));
+                      TableShard::BytesOf(spec_, id_, *context_.members, context_.mode));
   // A rank alone on its node does not share the memory, unless there may be readers. Private memory
   // is faster to map.
   const bool may_be_read = !context_.members->name().empty() && Segment::CanBeFound();

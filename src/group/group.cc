@@ -15,8 +15,9 @@
 namespace multiverso {
 namespace {
 
-// The longest sleep of a leader that waits for other nodes.
-constexpr auto kLongestNap = std::chrono::milliseconds(5);
+// The longest sleep of a leader that waits for other nodes, for all steps together: what comes last
+// may pass through a sleeping leader in each step.
+constexpr std::chrono::microseconds kLongestNap{5000};
 // A leader that attaches values polls for this long after it has begun the collective before it
 // sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEagerWithValues{1000};
@@ -49,19 +50,22 @@ Group::Group(int index, std::vector<int> ranks, const Membership* members, const
       channel_(channel),
       group_state_(&memory->control()->groups[index]),
       watch_(members, peers, state) {
-  for (const int rank : ranks_) num_members_here_ += members->is_local(rank) ? 1 : 0;
-  if (num_members_here_ == ranks_.size()) return;
-  exchange_ = std::make_unique<LeaderExchange>(index, ranks_, members, memory, channel);
+  for (const int rank : ranks_) {
+    if (members->is_local(rank)) ranks_here_.push_back(rank);
+  }
+  if (ranks_here_.size() == ranks_.size()) return;
+  exchange_ = std::make_unique<LeaderExchange>(index, members, memory, channel);
 }
 
 void Group::StartCall(int size, uint64_t sequence) {
   ranks_.resize(static_cast<size_t>(size));
   std::iota(ranks_.begin(), ranks_.end(), 0);
-  num_members_here_ = ranks_.size();
+  ranks_here_ = ranks_;
   sequence_ = sequence;
 }
 
 bool Group::HasBegun(int rank) const {
+  if (group_state_->all_begun.load(std::memory_order_acquire) >= sequence_) return true;
   const std::atomic<uint64_t>& latest = memory_->slot(rank).groups[index_].sequence;
   return latest.load(std::memory_order_acquire) >= sequence_;
 }
@@ -118,7 +122,7 @@ void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   // counted itself (see Wait). A total that is large enough may count a rank that failed in a
   // collective for lack of a lost rank, and that then began the next one. So LateMembers looks at
   // each member. In an elastic session, their number changes.
-  if (total < sequence_ * num_members_here_ && !peers_->HasRecordedLoss() &&
+  if (total < sequence_ * ranks_here_.size() && !peers_->HasRecordedLoss() &&
       !members_->is_elastic()) {
     return;
   }
@@ -144,6 +148,7 @@ Status Group::Wait(const WaitLimit& limit, Attachment* attachment) {
 Status Group::AwaitResult(const WaitLimit& limit, Attachment* attachment) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(AwaitCompletion(limit, attachment));
+    if (HasCommonPayload() && !payload(members_->rank()).is_failure()) return Status::Ok();
     if (!IsPostponed(*this)) return AgreedResult();
     if (AsksAboutLeaving(OwnKind())) return Status::Ok();
     const int failed = RankThatFailed();
@@ -213,7 +218,7 @@ Status Group::ExchangeAsLeader(Instant until, Attachment* attachment) {
   }
   const auto eager = attachment == nullptr ? Backoff::kEager : kEagerWithValues;
   MV_RETURN_IF_NOT_OK(PollUntil(
-      until, Backoff(kLongestNap, watch_.began()),
+      until, Backoff(kLongestNap / exchange_->steps(), watch_.began()),
       [&] { return exchange_->Exchange(sequence_, attachment); }, eager));
   (void)MV_FAILPOINT("group.exchanged");
   Announce(&group_state_->completed, &group_state_->sleepers);
@@ -221,6 +226,7 @@ Status Group::ExchangeAsLeader(Instant until, Attachment* attachment) {
 }
 
 const ExchangeSlot& Group::payload(int rank) const {
+  if (!members_->is_local(rank) && HasCommonPayload()) return group_state_->common[sequence_ % 2];
   return memory_->slot(rank).groups[index_].SlotFor(sequence_);
 }
 
@@ -254,8 +260,7 @@ int Group::RankThatFailed() const {
 
 std::vector<int> Group::LateMembers(bool only_here) const {
   std::vector<int> late;
-  for (const int rank : ranks_) {
-    if (only_here && !members_->is_local(rank)) continue;
+  for (const int rank : only_here ? ranks_here_ : ranks_) {
     if (!HasBegun(rank) && !peers_->IsExcluded(rank)) late.push_back(rank);
   }
   return late;
@@ -323,13 +328,7 @@ Status Group::CheckCanBegin(CollectiveKind kind) const {
 
 Status Group::GiveUp(int rank) {
   if (!members_->survives_losses()) given_up_for_ = rank;
-  Status lost = watch_.Lost({rank}, watch_.WhileWaiting(NameOf(OwnKind())));
-  if (spans_nodes() && IsLeader()) {
-    const Vote vote = Vote::Of(lost);
-    exchange_->GiveUp(sequence_, FailureOf(OwnKind()),
-                      std::string(reinterpret_cast<const char*>(&vote), sizeof(vote)));
-  }
-  return lost;
+  return watch_.Lost({rank}, watch_.WhileWaiting(NameOf(OwnKind())));
 }
 
 Status Group::CheckPeers(const std::vector<int>& late) {
@@ -349,19 +348,16 @@ Status Group::CheckPeers(const std::vector<int>& late) {
     return GiveUp(rank);
   }
   if (any_excluded) return Status::Pending();
-  return spans_nodes() ? CheckLeaders() : Status::Ok();
+  return spans_nodes() ? CheckLosses() : Status::Ok();
 }
 
-Status Group::CheckLeaders() {
+Status Group::CheckLosses() {
   const int silenced_by = watch_.LossThatSilences();
   if (silenced_by >= 0) MV_RETURN_IF_NOT_OK(CheckLost(silenced_by));
-  const int mine = exchange_->leader();
-  if (mine != members_->rank() && peers_->IsLost(mine)) MV_RETURN_IF_NOT_OK(CheckLost(mine));
-  for (const int node : exchange_->MissingNodes(sequence_)) {
-    const int leader = exchange_->LeaderOf(node);
-    if (peers_->IsLost(leader)) return CheckLost(leader);
-  }
-  return Status::Ok();
+  const auto lost = std::find_if(ranks_.begin(), ranks_.end(), [&](int rank) {
+    return rank != members_->rank() && peers_->IsLost(rank);
+  });
+  return lost == ranks_.end() ? Status::Ok() : CheckLost(*lost);
 }
 
 Status Group::CheckLost(int rank) {

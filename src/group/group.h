@@ -128,9 +128,15 @@ class Group {
   // Returns an error if one of the `late` ranks will never begin this collective, or pending if the
   // session continues without that rank. In a group that spans nodes, checks the leaders as well.
   Status CheckPeers(const std::vector<int>& late);
-  // Returns PeerLostError if this node's leader is lost, or that of a node whose contribution is
-  // missing.
-  Status CheckLeaders();
+  // Returns PeerLostError, in a group that spans nodes, if any member is lost, since what the
+  // others sent may come through its node, or through one that has given up the collective because
+  // of it.
+  Status CheckLosses();
+  // Returns whether all members made the same call with the same payload in this collective, as far
+  // as the leader of a group that spans nodes has found.
+  bool HasCommonPayload() const {
+    return group_state_->common_of[sequence_ % 2].load(std::memory_order_acquire) == sequence_;
+  }
   bool spans_nodes() const { return exchange_ != nullptr; }
   bool IsLeader() const;
   // Does the leader's part of the collective. Returns ok when the collective is complete, or
@@ -150,7 +156,7 @@ class Group {
   const PeerStatus* peers_;
   SessionState* state_;
   ControlChannel* channel_;
-  size_t num_members_here_ = 0;               // on this node
+  std::vector<int> ranks_here_;               // those on this node
   std::unique_ptr<LeaderExchange> exchange_;  // null if all members are on this node
   NodeControl::GroupState* group_state_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun

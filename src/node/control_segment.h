@@ -56,9 +56,6 @@ struct alignas(64) RankSlot {
   struct alignas(64) GroupProgress {
     // The number, from 1, of the latest collective of the group that the rank has begun.
     std::atomic<uint64_t> sequence;
-    // Used only in the slot of the leader of another node: the latest collective for which that
-    // node's contribution has been written to the slots of its members (LeaderExchange).
-    std::atomic<uint64_t> received;
     // The payload of collective n is in slots[n % 2]. A rank can be one collective ahead of a slow
     // reader, but not two, since the collective in between cannot succeed without the reader.
     ExchangeSlot slots[2];
@@ -92,7 +89,7 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Observers, such as `multiverso top`, check the magic number and the sizes before they trust
   // other fields (NodeSnapshot). The magic number is written after all fields up to `started`.
-  static constexpr uint64_t kMagic = 0x3545444f4e2d564d;  // "MV-NODE5"
+  static constexpr uint64_t kMagic = 0x3645444f4e2d564d;  // "MV-NODE6"
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
@@ -160,6 +157,12 @@ struct alignas(64) NodeControl {
     // node have begun. The node's leader sleeps on this word.
     alignas(64) std::atomic<uint32_t> gathered;
     std::atomic<uint32_t> sleeping_leaders;
+    // The latest collective that all members on all nodes have begun, whose payloads are here.
+    std::atomic<uint64_t> all_begun;
+    // If the members made the same call with the same payload in collective n, common_of[n % 2] is
+    // n, and common[n % 2] stands for the slots of the members on other nodes.
+    std::atomic<uint64_t> common_of[2];
+    ExchangeSlot common[2];
   } groups[kGroups];
 
   // The service thread of Membership::leader_of sleeps on the bell; ranks change it to wake it.

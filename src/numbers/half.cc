@@ -5,6 +5,7 @@
 #include "base/compiler.h"
 #include "base/mix.h"
 #include "base/raw_bytes.h"
+#include "numbers/half_avx512.h"
 #include "numbers/vector_versions.h"
 
 namespace multiverso::half {
@@ -113,22 +114,57 @@ inline MV_ALWAYS_INLINE void StochasticLoop(const float* from, int64_t count, ui
 MV_VECTOR_VERSIONS void BFloat16ToFloat(const uint16_t* from, int64_t count, float* to) {
   ToFloatLoop<BFloat16>(from, count, to);
 }
-MV_VECTOR_VERSIONS void Float16ToFloat(const uint16_t* from, int64_t count, float* to) {
+MV_VECTOR_VERSIONS void Float16ToFloatLoop(const uint16_t* from, int64_t count, float* to) {
   ToFloatLoop<Float16>(from, count, to);
 }
 MV_VECTOR_VERSIONS void BFloat16Nearest(const float* from, int64_t count, uint16_t* to) {
   NearestLoop<BFloat16>(from, count, to);
 }
-MV_VECTOR_VERSIONS void Float16Nearest(const float* from, int64_t count, uint16_t* to) {
+MV_VECTOR_VERSIONS void Float16NearestLoop(const float* from, int64_t count, uint16_t* to) {
   NearestLoop<Float16>(from, count, to);
 }
 MV_VECTOR_VERSIONS void BFloat16Stochastic(const float* from, int64_t count, uint32_t first,
                                            uint64_t key, uint16_t* to) {
   StochasticLoop<BFloat16>(from, count, first, key, to);
 }
-MV_VECTOR_VERSIONS void Float16Stochastic(const float* from, int64_t count, uint32_t first,
-                                          uint64_t key, uint16_t* to) {
+MV_VECTOR_VERSIONS void Float16StochasticLoop(const float* from, int64_t count, uint32_t first,
+                                              uint64_t key, uint16_t* to) {
   StochasticLoop<Float16>(from, count, first, key, to);
+}
+
+// Converts elements by loop(first, count). Where the processor has instructions for it,
+// vectors(first, count) converts most of them, and a loop of one vector each what these leave.
+template <class Vectors, class Loop>
+void Convert(int64_t count, const Vectors& vectors, const Loop& loop) {
+  if (!avx512::IsAvailable()) return loop(int64_t{0}, count);
+  for (int64_t done = 0; done < count;) {
+    done += vectors(done, count - done);
+    const int64_t left = std::min(count - done, avx512::kLanes);
+    if (left > 0) loop(done, left);
+    done += left;
+  }
+}
+
+void Float16ToFloat(const uint16_t* from, int64_t count, float* to) {
+  Convert(
+      count, [&](int64_t i, int64_t n) { return avx512::ToFloat(from + i, n, to + i); },
+      [&](int64_t i, int64_t n) { Float16ToFloatLoop(from + i, n, to + i); });
+}
+void Float16Nearest(const float* from, int64_t count, uint16_t* to) {
+  Convert(
+      count, [&](int64_t i, int64_t n) { return avx512::RoundToNearest(from + i, n, to + i); },
+      [&](int64_t i, int64_t n) { Float16NearestLoop(from + i, n, to + i); });
+}
+void Float16Stochastic(const float* from, int64_t count, uint32_t first, uint64_t key,
+                       uint16_t* to) {
+  const RandomBits random = RandomBits::FromKey(key);
+  const auto at = [first](int64_t i) { return first + static_cast<uint32_t>(i); };
+  Convert(
+      count,
+      [&](int64_t i, int64_t n) {
+        return avx512::RoundStochastically(from + i, n, at(i), random, to + i);
+      },
+      [&](int64_t i, int64_t n) { Float16StochasticLoop(from + i, n, at(i), key, to + i); });
 }
 
 }  // namespace

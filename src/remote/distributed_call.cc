@@ -64,24 +64,25 @@ void DistributedCall::OpenPipelines() {
     }
     return;
   }
+  const Membership& members = rank_context_->members();
   const bool of_rows = HasIds(request_.kind);
-  std::vector<std::vector<int64_t>> positions(partition.servers().size() + 1);
+  std::vector<std::vector<int64_t>> positions(partition.nodes().size());
   if (of_rows) SplitRowIds(&positions);
-  for (size_t index = 0; index < partition.servers().size(); ++index) {
-    const int server = partition.servers()[index];
-    const RowRange rows = of_rows ? partition.RowsOf(index) : RowsToRequest(index);
-    if (rank_context_->members().is_local(server)) continue;
-    if (of_rows && !positions[index].empty()) {
-      AddPipeline(server, ChunkSource(spec, request_, std::move(positions[index])), rows);
-    } else if (!of_rows) {
-      std::vector<RowRange> parts = PartsOf(rows);
-      if (!parts.empty()) AddPipeline(server, ChunkSource(spec, request_, std::move(parts)), rows);
+  for (size_t i = 0; i < partition.nodes().size(); ++i) {
+    const Partition::NodePart& part = partition.nodes()[i];
+    std::vector<RowRange> rows = of_rows ? std::vector<RowRange>() : PartsOf(part.rows);
+    if (rows.empty() && positions[i].empty()) continue;
+    ChunkSource source = of_rows ? ChunkSource(spec, request_, std::move(positions[i]))
+                                 : ChunkSource(spec, request_, std::move(rows));
+    if (part.node == members.node()) {
+      local_source_ = std::make_unique<ChunkSource>(std::move(source));
+      continue;
     }
-  }
-  if (of_rows) {
-    local_source_ = std::make_unique<ChunkSource>(spec, request_, std::move(positions.back()));
-  } else {
-    local_source_ = std::make_unique<ChunkSource>(spec, request_, PartsOf(partition.node_rows()));
+    // Any server of the node can reach all of its rows. The workers of this node ask different
+    // ones.
+    const size_t servers = part.end_server - part.first_server;
+    const size_t chosen = part.first_server + static_cast<size_t>(members.rank()) % servers;
+    AddPipeline(partition.servers()[chosen], std::move(source), part.rows);
   }
 }
 
@@ -97,42 +98,10 @@ std::vector<RowRange> DistributedCall::PartsOf(RowRange range) const {
 
 void DistributedCall::SplitRowIds(std::vector<std::vector<int64_t>>* positions) const {
   const Partition& partition = table_shard_->partition();
-  const RowRange local_rows = partition.node_rows();
   for (int64_t i = 0; i < request_.num_ids; ++i) {
     const int64_t row = table_shard_->spec().RowOfId(request_.kind, request_.row_ids[i]);
-    size_t owner = local_rows.Contains(row) ? positions->size() - 1 : partition.OwnerOf(row);
-    if (IsTouch(request_.kind) && !local_rows.Contains(row)) owner = FirstOnNode(owner);
-    (*positions)[owner].push_back(i);
+    (*positions)[partition.NodeOf(row)].push_back(i);
   }
-}
-
-size_t DistributedCall::FirstOnNode(size_t index) const {
-  const std::vector<int>& servers = table_shard_->partition().servers();
-  const Membership& members = rank_context_->members();
-  const int node = members.node_of(servers[index]);
-  while (index > 0 && members.node_of(servers[index - 1]) == node) --index;
-  return index;
-}
-
-RowRange DistributedCall::RowsToRequest(size_t index) const {
-  const Partition& partition = table_shard_->partition();
-  RowRange rows = partition.RowsOf(index);
-  if (IsTouch(request_.kind)) {
-    if (FirstOnNode(index) != index) return RowRange{};
-    for (size_t last = index; last < partition.servers().size(); ++last) {
-      if (FirstOnNode(last) == index) rows.end = partition.RowsOf(last).end;
-    }
-    return rows;
-  }
-  if (!table_shard_->spec().is_array() || !table_shard_->shard()->counts_steps()) return rows;
-  const Membership& members = rank_context_->members();
-  const std::vector<int>& servers = partition.servers();
-  const int node = members.node_of(servers[index]);
-  const int64_t node_first = partition.RowsOf(FirstOnNode(index)).first;
-  const int64_t stripe = table_shard_->shard()->layout().rows_per_stripe();
-  const auto cut = [&](int64_t row) { return node_first + (row - node_first) / stripe * stripe; };
-  const bool is_last = index + 1 == servers.size() || members.node_of(servers[index + 1]) != node;
-  return RowRange{cut(rows.first), is_last ? rows.end : cut(rows.end)};
 }
 
 Status DistributedCall::StepLocalRows(const WaitLimit& limit, bool* progressed) {

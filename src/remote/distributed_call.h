@@ -1,9 +1,9 @@
 // DistributedCall: a call on a table whose rows lie on several nodes.
 //
 // The calling thread operates directly on the rows of its own node, which lie in shared memory. At
-// the same time, the thread sends requests for the other rows to the ranks that own those rows, and
-// their service threads execute the requests (ShardService). The call returns after every server
-// has answered, so every later get sees the call's adds.
+// the same time, the thread sends requests for the other rows to one server of each node that has
+// some, whose service threads execute the requests (ShardService). The call returns after every
+// server has answered, so every later get sees the call's adds.
 #pragma once
 
 #include <memory>
@@ -37,18 +37,10 @@ class DistributedCall {
 
  private:
   void OpenPipelines();
-  // Appends each position in the row ids to the vector of the server that owns the row. The last
-  // vector is for the rows of this node.
+  // Appends each position in the row ids to the vector of the node that has the row.
   void SplitRowIds(std::vector<std::vector<int64_t>>* positions) const;
-  // Returns the rows to request from a server. They are the server's own, except for an array whose
-  // updater counts steps: a stripe of the node's shard may hold rows of two servers, but must be
-  // updated in one piece, so the boundaries between the node's servers move to whole stripes. To
-  // touch rows, the first server of a node is asked for all rows of the node.
-  RowRange RowsToRequest(size_t index) const;
   // Returns the parts of a range on which the request runs.
   std::vector<RowRange> PartsOf(RowRange range) const;
-  // Returns the index of the first server on the node of a server.
-  size_t FirstOnNode(size_t index) const;
   void AddPipeline(int server, ChunkSource source, RowRange rows);
   Status RunToAnswers(const WaitLimit& limit);
   // Runs one chunk of this node's rows. Returns ok when all have run.

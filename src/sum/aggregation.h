@@ -131,7 +131,7 @@ class Aggregation final : private NodeSum::Terms, private Attachment {
   Status ExchangePieces(bool* any);
   int64_t Open(uint64_t round, int64_t first, std::vector<DeltaSource>* sources) override;
   std::string Pack() override;
-  bool Take(const NodeContribution& theirs) override;
+  bool Take(int leader, const std::string& attached) override;
   void Finish() override;
 
   RankContext* context_;

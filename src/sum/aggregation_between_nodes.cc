@@ -126,16 +126,19 @@ std::string Aggregation::Pack() {
   return bytes;
 }
 
-bool Aggregation::Take(const NodeContribution& theirs) {
-  const ExchangeSlot& mine = context_->workers()->payload(context_->members().rank());
-  const RankContribution& leader = theirs.ranks.front();
+bool Aggregation::Take(int leader, const std::string& attached) {
+  const Group& workers = *context_->workers();
+  const ExchangeSlot& mine = workers.payload(context_->members().rank());
+  const ExchangeSlot& theirs = workers.payload(leader);
   // A node whose leader has failed or makes another call may attach anything: all ranks learn of
   // it.
-  if (mine.is_failure() || leader.kind != mine.kind() || leader.data != mine.Bytes()) return true;
-  const size_t sums = RangesOf(theirs.node).size();
-  if (theirs.attached.size() != sums * static_cast<size_t>(array_.count * staged_bytes()))
-    return false;
-  attached_.emplace_back(theirs.node, theirs.attached);
+  if (mine.is_failure() || theirs.marked_kind() != mine.kind() || theirs.Bytes() != mine.Bytes()) {
+    return true;
+  }
+  const int node = context_->members().node_of(leader);
+  const size_t sums = RangesOf(node).size();
+  if (attached.size() != sums * static_cast<size_t>(array_.count * staged_bytes())) return false;
+  attached_.emplace_back(node, attached);
   return true;
 }
 

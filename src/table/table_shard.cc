@@ -21,11 +21,19 @@ static_assert(KeyCounts::kFields == TableLabel::kKeyCounts);
 
 namespace {
 
-Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
-  // A sum of one part is applied on one node.
-  const bool is_small =
-      mode.sums_in_rounds() && SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
-  return Partition(members, spec.num_row, is_small);
+// Returns who owns the rows of table number `id`. A small table is on one node, since each call
+// would ask every node for a few bytes.
+Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode,
+                      int64_t id) {
+  // The first node applies the sum, from which its tree begins.
+  if (mode.sums_in_rounds()) {
+    const bool is_one_part = SumPlan::PrefersOnePart(members.num_nodes(), spec.bytes());
+    return is_one_part ? Partition::OnOneNode(members, spec.num_row, 0)
+                       : Partition(members, spec.num_row);
+  }
+  const bool is_small = spec.bytes() <= TableShard::kSmallBytes && spec.MayBeOnOneNode();
+  return is_small ? Partition::OnOneNode(members, spec.num_row, id)
+                  : Partition(members, spec.num_row);
 }
 
 int64_t ValueBytesOfRow(const TableSpec& spec) { return spec.num_col * SizeOf(spec.value_type()); }
@@ -46,18 +54,9 @@ StagedShape ShapeOf(const TableSpec& spec) {
 // Returns who adds which rows in a round.
 SumPlan PlanOf(const Partition& partition, const Membership& members) {
   SumPlan plan = SumPlan::Of(members);
-  for (size_t index = 0; index < partition.servers().size(); ++index) {
-    const RowRange rows = partition.RowsOf(index);
-    const int node = members.node_of(partition.servers()[index]);
-    if (!plan.parts.empty() && plan.parts.back().root == node) {
-      plan.parts.back().end = rows.end;
-    } else {
-      plan.parts.push_back(SumPlan::Part{rows.first, rows.end, node});
-    }
+  for (const Partition::NodePart& part : partition.nodes()) {
+    if (part.rows.count() > 0) plan.parts.push_back({part.rows.first, part.rows.end, part.node});
   }
-  const auto is_empty = [](const SumPlan::Part& part) { return part.first == part.end; };
-  plan.parts.erase(std::remove_if(plan.parts.begin(), plan.parts.end(), is_empty),
-                   plan.parts.end());
   const std::vector<int> nodes = plan.WorkerNodes();
   plan.is_tree = partition.is_on_one_node() &&
                  SumPlan::PrefersTree(static_cast<int>(nodes.size())) &&
@@ -198,9 +197,9 @@ Result<int64_t> BufferBytesOf(const TableSpec& spec, const Partition& partition)
 
 }  // namespace
 
-Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
+Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, int64_t id, const Membership& members,
                                        const ModeOptions& mode) {
-  const Partition partition = PartitionOf(spec, members, mode);
+  const Partition partition = PartitionOf(spec, members, mode, id);
   MV_ASSIGN_OR_RETURN(const ShardStorage storage,
                       StorageHere(spec, partition.node_rows(), members));
   MV_ASSIGN_OR_RETURN(int64_t consistency, ConsistencyBytes(mode, ShapeOf(spec), members));
@@ -258,7 +257,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Open(const TableSpec& spec, int6
                                                      Segment segment, RankContext* rank_context,
                                                      const ModeOptions& mode, bool is_new) {
   const Membership& members = rank_context->members();
-  const Partition partition = PartitionOf(spec, members, mode);
+  const Partition partition = PartitionOf(spec, members, mode, id);
   const RowRange rows = partition.node_rows();
   MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageHere(spec, rows, members));
   std::shared_ptr<TableShard> created(new TableShard(spec, id, std::move(segment), partition));
@@ -315,9 +314,9 @@ Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folde
                                                         const TableSpec& spec, bool any_seed,
                                                         const Membership& members,
                                                         const ModeOptions& mode, uint64_t session) {
-  const RowRange rows = PartitionOf(spec, members, mode).node_rows();
+  const RowRange rows = PartitionOf(spec, members, mode, /*id=*/0).node_rows();
   MV_ASSIGN_OR_RETURN(const ShardStorage storage, StorageHere(spec, rows, members));
-  MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, members, mode));
+  MV_ASSIGN_OR_RETURN(const TableBytes bytes, BytesOf(spec, /*id=*/0, members, mode));
   const TablePlace place{spec, members.node_of(members.rank()), members.num_nodes(), rows,
                          RoundUp(storage.segment_bytes(), kPage)};
   if (session != 0) return TableFile::TakeOver(folder, place, session);
@@ -327,7 +326,7 @@ Result<std::unique_ptr<TableFile>> TableShard::OpenFile(const std::string& folde
 Status TableShard::PrepareFile(const TableSpec& spec, const Membership& members,
                                const ModeOptions& mode, const Segment& segment,
                                const TableFile& file) {
-  const RowRange rows = PartitionOf(spec, members, mode).node_rows();
+  const RowRange rows = PartitionOf(spec, members, mode, /*id=*/0).node_rows();
   MV_ASSIGN_OR_RETURN(ShardStorage storage, StorageHere(spec, rows, members));
   storage.Attach(segment.data());
   const auto disk = MakeDiskRows(spec, rows, &segment, storage);

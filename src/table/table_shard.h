@@ -34,9 +34,13 @@ struct TableBytes {
 
 class TableShard {
  public:
-  // Returns the size of this node's part of a table: the shard, and after it the memory of the
-  // consistency mode, of which little is touched.
-  static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
+  // A dense table of at most so many bytes is on one node, since its calls take the time of their
+  // messages. In sync mode SumPlan decides.
+  static constexpr int64_t kSmallBytes = int64_t{16} << 10;
+
+  // Returns the size of this node's part of table number `id`: the shard, and after it the memory
+  // of the consistency mode, of which little is touched.
+  static Result<TableBytes> BytesOf(const TableSpec& spec, int64_t id, const Membership& members,
                                     const ModeOptions& mode);
   // Returns how `rows` rows of a node are divided into stripes.
   static StripeLayout LayoutOf(const TableSpec& spec, int64_t rows);

@@ -76,6 +76,9 @@ struct TableSpec {
   bool is_lazy() const { return initializer.kind != static_cast<int32_t>(InitializerKind::kNone); }
   // Returns whether the rows lie in files, from session to session (TableFile).
   bool is_on_disk() const { return backing != 0; }
+  // Returns whether one node may have all rows. Lazy rows take their memory as they are used, for
+  // which all nodes have room, and a later session must find rows on a disk where they were.
+  bool MayBeOnOneNode() const { return !is_lazy() && !is_on_disk(); }
   // Returns whether elements can be changed without the updater, by atomic requests.
   bool has_atomics() const {
     return updater_kind() == UpdaterKind::kAdd && !IsHalf(type()) && !is_hash();

@@ -83,7 +83,8 @@ TEST(Table, OfKeysHasNoMemoryToShow) {
 TEST(TableShard, NeedsLittleMoreMemoryThanTheTable) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) {
     const TableSpec spec = MatrixOf(int64_t{1} << 20, 64, DType::kFloat64);
-    const TableBytes bytes = ValueOf(TableShard::BytesOf(spec, session->members(), ModeOptions()));
+    const TableBytes bytes =
+        ValueOf(TableShard::BytesOf(spec, 0, session->members(), ModeOptions()));
     EXPECT_GE(bytes.needed, spec.bytes());
     EXPECT_LE(bytes.needed, spec.bytes() + spec.bytes() / 512);
     EXPECT_LE(bytes.spare, spec.bytes() / 512);

@@ -125,16 +125,16 @@ TEST(DistributedCall, NamesTheRowsOfAServerThatLeft) {
   const auto hub = std::make_shared<ThreadHub>(2);
   OnThreads(2, [&](int rank) {
     auto session = ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll)));
-    Table* const made = ValueOf(Create(session.get(), ArrayOf(10)));
+    Table* const made = ValueOf(Create(session.get(), ArrayOf(10'000)));
     if (rank == 1) {
       session->Leave("had enough");
       return;
     }
-    std::vector<float> out(10);
+    std::vector<float> out(10'000);
     const Status status = Call(made, Request::Get(out.data()));
     // The get succeeds if the server answered before it left.
     if (!status.ok()) {
-      EXPECT_TRUE(IsError(status, Code::kPeerLost, "had enough", "rows 5 to 9"));
+      EXPECT_TRUE(IsError(status, Code::kPeerLost, "had enough", "rows 5000 to 9999"));
     }
     session->Leave("done");
   });

@@ -38,8 +38,8 @@ Status SendGet(Messenger* messenger, const RequestHeader& header) {
 
 TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
   RunSpanningJob(AllOf(2), /*ranks_per_node=*/1, /*delay=*/0, 1, [&](Session* session, int rank) {
-    // Rank 1 serves elements 5 to 9.
-    ASSERT_TRUE(IsOk(Create(session, ArrayOf(10))));
+    // Rank 1 serves elements 5 000 to 9 999.
+    ASSERT_TRUE(IsOk(Create(session, ArrayOf(10'000))));
     if (rank == 0) {
       Messenger* const messenger = session->context()->control_channel()->messenger();
       RequestHeader header;
@@ -47,16 +47,16 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
       header.tag = kLastCallTag;
       header.call = 7;
       header.table = 0;
-      header.first = 5;
+      header.first = 5'000;
       header.count = 5;
       header.bytes = 20;
       EXPECT_TRUE(SendGet(messenger, header).ok());
-      // Element 4 belongs to rank 0, 6 + 5 exceeds the table, and INT64_MAX + 5 overflows.
-      for (const int64_t first : {int64_t{4}, int64_t{6}, INT64_MAX}) {
+      // Element 4 999 belongs to rank 0, 9 996 + 5 exceeds the table, and INT64_MAX + 5 overflows.
+      for (const int64_t first : {int64_t{4'999}, int64_t{9'996}, INT64_MAX}) {
         header.first = first;
         EXPECT_EQ(SendGet(messenger, header).code(), Code::kTransport) << first;
       }
-      header.first = 5;
+      header.first = 5'000;
       header.bytes = 24;  // of 5 elements of 4 bytes
       EXPECT_EQ(SendGet(messenger, header).code(), Code::kTransport);
       header.bytes = 20;
@@ -72,7 +72,7 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
 
 TEST(ShardService, DropsGarbageAndContinues) {
   RunSpanningJob(AllOf(2), /*ranks_per_node=*/1, /*delay=*/2, 2, [&](Session* session, int rank) {
-    Table* const table = ValueOf(Create(session, ArrayOf(10, DType::kInt64)));
+    Table* const table = ValueOf(Create(session, ArrayOf(10'000, DType::kInt64)));
     setenv("MULTIVERSO_LOG", "off", 1);  // hides the warning of an invalid message
     ControlChannel* const control_channel = session->context()->control_channel();
     if (rank == 0) {
@@ -85,12 +85,12 @@ TEST(ShardService, DropsGarbageAndContinues) {
       }
     }
     ASSERT_TRUE(Barrier(session).ok());
-    std::vector<int64_t> ones(10, 1);
+    std::vector<int64_t> ones(10'000, 1);
     ASSERT_TRUE(Call(table, Request::Add(ones.data())).ok());
     ASSERT_TRUE(Barrier(session).ok());
-    std::vector<int64_t> out(10);
+    std::vector<int64_t> out(10'000);
     ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
-    EXPECT_EQ(out, std::vector<int64_t>(10, 2));
+    EXPECT_EQ(out, std::vector<int64_t>(10'000, 2));
     EXPECT_EQ(control_channel->invalid_messages() > 0, rank == 1);
     ASSERT_TRUE(Barrier(session).ok());
   });
@@ -99,14 +99,14 @@ TEST(ShardService, DropsGarbageAndContinues) {
 
 TEST(ShardService, KeepsATableUntilEveryNodeHasReleasedIt) {
   RunSpanningJob(AllOf(4), /*ranks_per_node=*/2, /*delay=*/2, 4, [&](Session* session, int rank) {
-    Table* const table = ValueOf(Create(session, ArrayOf(100)));
+    Table* const table = ValueOf(Create(session, ArrayOf(10'000)));
     ShardService* const service = table->service();
     if (rank < 3) session->ReleaseTable(table);
     ASSERT_TRUE(Barrier(session).ok());
     EXPECT_EQ(service->num_tables(), 1U);  // rank 3 has not released the table
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 3) {
-      std::vector<float> out(100);
+      std::vector<float> out(10'000);
       ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
       session->ReleaseTable(table);
     }

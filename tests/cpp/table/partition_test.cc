@@ -26,7 +26,7 @@ Membership MembersOn(const std::vector<int>& nodes, const Roles& roles, int rank
 
 TEST(Partition, DividesRowsAmongServersByNodeAndThenByRank) {
   const Membership members = MembersOn({0, 1, 0, 1}, AllOf(4), 1);
-  const Partition partition(members, 10, false);
+  const Partition partition(members, 10);
   EXPECT_EQ(partition.servers(), (std::vector<int>{0, 2, 1, 3}));
   EXPECT_EQ(partition.RowsOf(0).first, 0);
   EXPECT_EQ(partition.RowsOf(0).end, 3);
@@ -37,11 +37,19 @@ TEST(Partition, DividesRowsAmongServersByNodeAndThenByRank) {
   EXPECT_EQ(partition.node_rows().end, 10);
 }
 
+TEST(Partition, GivesTheTablesOfOneNodeToAllNodesInTurn) {
+  const Membership members =
+      MembersOn({0, 1, 1, 2}, {Role::kAll, Role::kAll, Role::kAll, Role::kWorker}, 0);
+  EXPECT_EQ(Partition::OnOneNode(members, 9, 0).servers(), (std::vector<int>{0}));
+  EXPECT_EQ(Partition::OnOneNode(members, 9, 1).servers(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(Partition::OnOneNode(members, 9, 2).servers(), (std::vector<int>{0}));
+}
+
 TEST(Partition, GivesAllRowsToTheFirstNodeWithAServer) {
   for (int rank = 0; rank < 4; ++rank) {
     const Membership members =
         MembersOn({0, 1, 1, 2}, {Role::kWorker, Role::kAll, Role::kAll, Role::kAll}, rank);
-    const Partition partition(members, 9, true);
+    const Partition partition = Partition::OnOneNode(members, 9, 0);
     EXPECT_EQ(partition.servers(), (std::vector<int>{1, 2}));
     EXPECT_EQ(partition.RowsOf(1).end, 9);
     EXPECT_EQ(partition.node_rows().count(), rank == 1 || rank == 2 ? 9 : 0);
@@ -49,23 +57,18 @@ TEST(Partition, GivesAllRowsToTheFirstNodeWithAServer) {
   }
 }
 
-TEST(Partition, GivesEveryRowOneOwnerForAllSizes) {
-  for (int servers = 1; servers <= 9; ++servers) {
-    const Membership members =
-        MembersOn(std::vector<int>(static_cast<size_t>(servers), 0), AllOf(servers), 0);
+TEST(Partition, GivesEveryRowOneNodeForAllSizes) {
+  for (const std::vector<int>& node_of : {std::vector<int>{0}, {0, 0, 1}, {0, 1, 2, 2, 3, 4, 5}}) {
+    const Membership members = MembersOn(node_of, AllOf(static_cast<int>(node_of.size())), 0);
     for (const int64_t rows : {1, 2, 3, 8, 9, 10, 1000}) {
-      const Partition partition(members, rows, false);
+      const Partition partition(members, rows);
       int64_t next = 0;
-      for (size_t place = 0; place < partition.servers().size(); ++place) {
-        const RowRange range = partition.RowsOf(place);
+      for (size_t place = 0; place < partition.nodes().size(); ++place) {
+        const RowRange range = partition.nodes()[place].rows;
         EXPECT_EQ(range.first, next);
-        for (int64_t row = range.first; row < range.end; ++row) {
-          EXPECT_EQ(partition.OwnerOf(row), place) << servers << " servers, " << rows << " rows";
-        }
-        next = range.end;
+        for (; next < range.end; ++next) EXPECT_EQ(partition.NodeOf(next), place) << rows;
       }
       EXPECT_EQ(next, rows);
-      EXPECT_EQ(partition.node_rows().count(), rows);
     }
   }
 }

@@ -289,7 +289,7 @@ def _suspend_for_a_while():
 def interrupt_at_suspended_node(row):
     """Press Ctrl-C on rank 0 while it waits for the rows of a suspended rank."""
     mv.init(timeout=60)
-    table = mv.ArrayTable(1000)
+    table = mv.ArrayTable(10_000)
     mv.barrier()
     if worker.RANK == 0:
         worker.suspend(LAST)
@@ -307,12 +307,12 @@ def interrupt_at_suspended_node(row):
 def unreachable(row):
     """Need the rows of another host, to which the test has cut the network."""
     mv.init(timeout=600, **row.session)
-    table = mv.MatrixTable(10, 3)
-    table.add(np.ones((10, 3)))
+    table = mv.MatrixTable(10_000, 3)
+    table.add(np.ones((10_000, 3)))
     mv.barrier()
     worker.announce("ready")
     worker.wait_for("cut")
-    worker.report_call(lambda: (table.add(np.ones((10, 3))), table.get()))
+    worker.report_call(lambda: (table.add(np.ones((10_000, 3))), table.get()))
     worker.announce("called")
     os._exit(0)  # The exit would wait for ranks that are out of reach.
 

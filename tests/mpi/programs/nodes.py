@@ -59,10 +59,10 @@ def finalizes_early():
     from mpi4py import MPI
 
     mv.init(timeout=60)
-    table = mv.ArrayTableHandler(4)
+    table = mv.ArrayTableHandler(10_000)
     mv.barrier()
     MPI.Finalize()
-    worker.report_call(lambda: table.add(np.ones(4)))
+    worker.report_call(lambda: table.add(np.ones(10_000)))
 
 
 def initializes_mpi_without_threads():

@@ -6,6 +6,7 @@
 #include "job/focus.h"
 #include "job/options.h"
 #include "job/plan.h"
+#include "table/table_shard.h"
 
 namespace sim {
 namespace {
@@ -87,7 +88,20 @@ class Drawer {
         table.columns = 70000;
       }
       if (table.kind == "array") table.columns = 1;
+      if (wishes_.count("columns") == 0) SpreadOverNodes(&table);
       plan_.tables.push_back(table);
+    }
+  }
+
+  // Makes a small table, which would be on one node, so large that it is on all, in half of the
+  // plans. This choice takes no random number, so that the others of a seed stay what they were.
+  void SpreadOverNodes(TablePlan* table) const {
+    constexpr int64_t kElements = multiverso::TableShard::kSmallBytes / 4 + 1;
+    if (plan_.seed % 2 == 0) return;
+    if (table->kind == "matrix") {
+      table->columns = std::max(table->columns, kElements / table->rows + 1);
+    } else if (table->kind == "array") {
+      table->rows = std::max(table->rows, kElements);
     }
   }
 
