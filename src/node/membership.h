@@ -26,13 +26,14 @@ enum class Role : int32_t {
   kServer = MV_ROLE_SERVER
 };
 
-// The description of a joining rank. It is sent to all ranks.
+// The description of a joining rank. It is sent to all ranks, which is cheap because the ranks of a
+// node send nearly the same (StartupTransport).
 struct Hello {
   char version[32] = {};
   int32_t abi = 0;
   int32_t role = 0;      // a Role
-  uint64_t session = 0;  // a random number; that of rank 0 identifies the session
-  int64_t pid = 0;
+  uint64_t session = 0;  // from rank 0: a random number that identifies the session
+  int64_t pid = 0;       // from rank 0
   AgreedOptions options;
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory
