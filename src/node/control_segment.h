@@ -46,7 +46,8 @@ struct alignas(64) RankSlot {
   std::atomic<int32_t> excluded_by;      // 1 + the rank that has found it silent; 0 if none has
   std::atomic<uint32_t> leaves;          // of an elastic session: whether it was told to end
   std::atomic<uint32_t> was_told;        // of another node: whether it was told of its exclusion
-  // In nanoseconds of Clock; 0 before the first, and after the last of a rank of another node.
+  // In nanoseconds of Clock; 0 before the first, and after the last of another node, whose
+  // heartbeats are in the slot of its first rank.
   std::atomic<int64_t> last_heartbeat;
   std::atomic<int64_t> lateness_logged;  // when a line last named the rank as late; 0 for never
   char reason[256];  // why the rank left or, on another node, died; written before its state
