@@ -233,7 +233,7 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, 
   abort_noticed_.reset();
   WakeLeader();
   for (;;) {
-    const Instant next_check = limit.NextCheck(Clock::now());
+    const Instant next_check = limit.NextWake(Clock::now());
     if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) return Status::Ok();
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.

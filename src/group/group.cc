@@ -17,6 +17,8 @@ namespace {
 
 // The longest sleep of a leader that waits for other nodes.
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
+// The longest sleep of a leader that has waited for other nodes for long.
+constexpr auto kLongestIdleNap = std::chrono::milliseconds(20);
 // A leader that attaches values polls for this long after it has begun the collective before it
 // sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEagerWithValues{1000};
@@ -170,9 +172,9 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
   }
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
-    const Instant until = limit.NextCheck(Clock::now());
+    const Instant until = limit.NextWake(Clock::now());
     if (IsLeader()) {
-      const Status exchanged = ExchangeAsLeader(until, attachment);
+      const Status exchanged = ExchangeAsLeader(until, limit, attachment);
       if (exchanged.ok()) break;
       if (!exchanged.pending()) return exchanged;
     } else if (WaitForWord(&group_state_->completed, &group_state_->sleepers, until, completed,
@@ -208,7 +210,7 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
 
 bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == members_->rank(); }
 
-Status Group::ExchangeAsLeader(Instant until, Attachment* attachment) {
+Status Group::ExchangeAsLeader(Instant until, const WaitLimit& limit, Attachment* attachment) {
   const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
   // As in Wait, the last rank to begin may have died before it announced that all have begun.
   if (!WaitForWord(&group_state_->gathered, &group_state_->sleeping_leaders, until, gathered,
@@ -218,8 +220,14 @@ Status Group::ExchangeAsLeader(Instant until, Attachment* attachment) {
   }
   const auto eager = attachment == nullptr ? Backoff::kEager : kEagerWithValues;
   MV_RETURN_IF_NOT_OK(PollUntil(
-      until, Backoff(kLongestNap, watch_.began()),
-      [&] { return exchange_->Exchange(sequence_, attachment); }, eager));
+      until, Backoff(kLongestNap, kLongestIdleNap, watch_.began()),
+      [&] {
+        const Status exchanged = exchange_->Exchange(sequence_, attachment);
+        // A signal does not end these naps.
+        if (exchanged.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+        return exchanged;
+      },
+      eager));
   (void)MV_FAILPOINT("group.exchanged");
   Announce(&group_state_->completed, &group_state_->sleepers);
   return Status::Ok();
