@@ -41,6 +41,7 @@ struct alignas(64) RankSlot {
   int64_t pid;
   ProcessMark process;                   // all zeros for ranks of other nodes
   int32_t worker_id;                     // -1 if the rank is not a worker
+  int32_t local_rank;                    // the index of its recorder; 0 for ranks of other nodes
   std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
   std::atomic<uint32_t> silence_logged;  // whether its current silence has been logged
   std::atomic<int32_t> excluded_by;      // 1 + the rank that has found it silent; 0 if none has
@@ -93,12 +94,13 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Observers, such as `multiverso top`, check the magic number and the sizes before they trust
   // other fields (NodeSnapshot). The magic number is written after all fields up to `started`.
-  static constexpr uint64_t kMagic = 0x3545444f4e2d564d;  // "MV-NODE5"
+  static constexpr uint64_t kMagic = 0x3645444f4e2d564d;  // "MV-NODE6"
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
   char version[32];   // of the library
-  int32_t num_ranks;  // of the session
+  int32_t num_ranks;       // of the session
+  int32_t num_ranks_here;  // of this node
   int32_t num_nodes;
   int32_t node;                     // the index of this node
   std::atomic<int32_t> first_lost;  // 1 more than the rank that was lost first; 0 if none is known
@@ -186,8 +188,9 @@ struct alignas(64) NodeControl {
     first_lost.compare_exchange_strong(none, rank + 1);
   }
 
-  // After this struct come two arrays with one entry per rank of the session, in rank order.
-  // The caller passes their size, since num_ranks may be unset or, in a file, invalid.
+  // After this struct come two arrays: the slots of all ranks of the session, in rank order, and the
+  // recorders of the ranks of this node, by local rank. The caller passes the size of the first,
+  // since num_ranks may be unset or, in a file, invalid.
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
   const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }
   FlightRecorder* recorders(int session_size) {
@@ -197,9 +200,10 @@ struct alignas(64) NodeControl {
     return reinterpret_cast<const FlightRecorder*>(slots() + session_size);
   }
 
-  static int64_t BytesFor(int64_t session_size) {
-    constexpr auto kPerRank = static_cast<int64_t>(sizeof(RankSlot) + sizeof(FlightRecorder));
-    return static_cast<int64_t>(sizeof(NodeControl)) + session_size * kPerRank;
+  static int64_t BytesFor(int64_t session_size, int64_t ranks_here) {
+    return static_cast<int64_t>(sizeof(NodeControl)) +
+           session_size * static_cast<int64_t>(sizeof(RankSlot)) +
+           ranks_here * static_cast<int64_t>(sizeof(FlightRecorder));
   }
 };
 

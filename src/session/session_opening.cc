@@ -161,11 +161,11 @@ Status Opening::CreateControl() {
   if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->CheckCanConnect());
   if (members_.local_rank() != 0) return Status::Ok();
   const auto ranks = static_cast<int>(members_.node_ranks().size());
-  int64_t bytes = NodeMemory::ControlBytes(members_.capacity());
+  int64_t bytes = NodeMemory::ControlBytes(members_);
   int64_t scratch = NodeMemory::ScratchBytes(ranks, members_.num_nodes());
   if (members_.is_elastic()) {
     // Little is used of the memory for all ranks that may ever join.
-    const int64_t needed = NodeMemory::ControlBytes(members_.initial_size());
+    const int64_t needed = NodeMemory::ControlBytes(members_.initial_size(), members_.initial_size());
     scratch += bytes - needed;
     bytes = needed;
     Result<Segment> elastic = Segment::CreateShared(bytes, scratch, PageSize::kSmall);

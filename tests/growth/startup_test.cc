@@ -83,6 +83,9 @@ std::unique_ptr<Transport> Open(Mail* mail, int rank) {
   return ValueOf(StartupTransport::Open(std::make_unique<MailCommunicator>(mail, rank)));
 }
 
+// Returns a limit that has passed, so that a rank sends its entry and does not wait for the list.
+WaitLimit Over() { return WaitLimit::Until(Clock::now() - std::chrono::minutes(1)); }
+
 TEST(GrowthOfStart, RanksPassOnTheListToTwoOthers) {
   for (const int ranks : {2, 3, 8, 17}) {
     for (const bool is_like_mpi : {true, false}) {
@@ -104,6 +107,22 @@ TEST(GrowthOfStart, RanksPassOnTheListToTwoOthers) {
       }
     }
   }
+}
+
+TEST(GrowthOfStart, NamesTheRankThatDoesNotPassOnTheList) {
+  Mail mail(8, /*is_mpi=*/true);
+  OnThreads(8, [&](int rank) {
+    const auto transport = Open(&mail, rank);
+    if (rank == 1) {  // It ends after it has sent its entry, and ranks 3, 4 and 7 get no list.
+      EXPECT_FALSE(transport->Exchange("", Over()).ok());
+      return;
+    }
+    const auto limit = rank == 0 ? WaitLimit::For(std::chrono::milliseconds(500)) : Patiently();
+    auto all = transport->Exchange("", limit);
+    EXPECT_EQ(all.ok(), rank != 3 && rank != 4 && rank != 7);
+    if (all.ok()) all = transport->Exchange("", limit);
+    EXPECT_TRUE(IsError(all.status(), Code::kTimeout, "waited for rank 1; start_timeout="));
+  });
 }
 
 // What a rank sends in the first two exchanges, on nodes of `per_node` ranks.
@@ -145,7 +164,6 @@ std::string ReportOf(int rank, int per_node, bool has_address) {
 int64_t BytesOfStart(int nodes, int per_node, bool is_like_mpi) {
   const int ranks = nodes * per_node;
   Mail mail(ranks, is_like_mpi);
-  const auto over = WaitLimit::Until(Clock::now() - std::chrono::minutes(1));
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < ranks; ++rank) transports.push_back(Open(&mail, rank));
   for (int exchange = 0; exchange < 3; ++exchange) {
@@ -154,7 +172,7 @@ int64_t BytesOfStart(int nodes, int per_node, bool is_like_mpi) {
                                : exchange == 1 ? ReportOf(rank, per_node, nodes > 1)
                                                : "";
       const auto all =
-          transports[static_cast<size_t>(rank)]->Exchange(mine, rank == 0 ? Patiently() : over);
+          transports[static_cast<size_t>(rank)]->Exchange(mine, rank == 0 ? Patiently() : Over());
       EXPECT_EQ(all.ok(), rank == 0) << all.status().text();
     }
     for (auto& box : mail.boxes) box.clear();
@@ -178,13 +196,15 @@ TEST(GrowthOfStart, RankZeroSendsAShortListOfOneNode) {
   EXPECT_LE(1023 * of_64, 1'000'000);
 }
 
-// Goal: recorders and logs of the ranks of this node only.
-TEST(GrowthOfStart, ControlSegmentHasRoomForEachRankOfTheJob) {
+// The segment of a node has a slot for each rank of the job, and recorders only for its own ranks.
+TEST(GrowthOfStart, ControlSegmentHasRecordersOfTheRanksOfItsNode) {
+  constexpr int kPerNode = 64;
+  constexpr auto kSlot = static_cast<double>(sizeof(RankSlot));
   // Segments end at the end of a large page.
   for (const int ranks : {1 << 14, 1 << 15}) {
-    const int64_t per_rank =
-        (NodeMemory::ControlBytes(2 * ranks) - NodeMemory::ControlBytes(ranks)) / ranks;
-    EXPECT_NEAR(static_cast<double>(per_rank), 10'880, 128);
+    const int64_t bytes =
+        NodeMemory::ControlBytes(2 * ranks, kPerNode) - NodeMemory::ControlBytes(ranks, kPerNode);
+    EXPECT_NEAR(static_cast<double>(bytes) / ranks, kSlot, 128);
   }
 }
 
