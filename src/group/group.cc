@@ -219,15 +219,15 @@ Status Group::ExchangeAsLeader(Instant until, const WaitLimit& limit, Attachment
     return Status::Pending();
   }
   const auto eager = attachment == nullptr ? Backoff::kEager : kEagerWithValues;
-  MV_RETURN_IF_NOT_OK(PollUntil(
-      until, Backoff(kLongestNap, kLongestIdleNap, watch_.began()),
-      [&] {
-        const Status exchanged = exchange_->Exchange(sequence_, attachment);
-        // A signal does not end these naps.
-        if (exchanged.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
-        return exchanged;
-      },
-      eager));
+  const auto exchange = [&]() -> Status {
+    const Status exchanged = exchange_->Exchange(sequence_, attachment);
+    if (!exchanged.pending()) return exchanged;
+    // A signal does not end the naps between the polls.
+    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+    return exchanged;
+  };
+  MV_RETURN_IF_NOT_OK(
+      PollUntil(until, Backoff(kLongestNap, kLongestIdleNap, watch_.began()), exchange, eager));
   (void)MV_FAILPOINT("group.exchanged");
   Announce(&group_state_->completed, &group_state_->sleepers);
   return Status::Ok();
