@@ -233,7 +233,10 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, 
   abort_noticed_.reset();
   WakeLeader();
   for (;;) {
-    const Instant next_check = limit.NextWake(Clock::now());
+    const Instant now = Clock::now();
+    // A loss that ends a session over nodes is to reach all its ranks at about the same time.
+    const bool spans_nodes = context_->members().spans_nodes();
+    const Instant next_check = spans_nodes ? limit.NextCheck(now) : limit.NextWake(now);
     if (SleepUntil(&words_->moves, &words_->sleepers, next_check, done)) return Status::Ok();
     const Status status = CheckAwaited(call, limit, need_of);
     // The awaited condition may have become true between the two checks.

@@ -172,7 +172,9 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
   }
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
-    const Instant until = limit.NextWake(Clock::now());
+    const Instant began = Clock::now();
+    // A loss that ends a session over nodes is to reach all its ranks at about the same time.
+    const Instant until = members_->spans_nodes() ? limit.NextCheck(began) : limit.NextWake(began);
     if (IsLeader()) {
       const Status exchanged = ExchangeAsLeader(until, limit, attachment);
       if (exchanged.ok()) break;

@@ -134,7 +134,7 @@ Status SpanningAggregation::WaitHere(const WaitLimit& limit) {
   here->BeginAllgather(CollectiveKind::kAggregate);
   for (;;) {
     const Status met =
-        here->Wait(WaitLimit{limit.deadline, limit.NextWake(Clock::now()), limit.interrupt});
+        here->Wait(WaitLimit{limit.deadline, limit.NextCheck(Clock::now()), limit.interrupt});
     if (!met.pending()) return met;
     // This node's leader may be waiting for a lost rank of another node.
     MV_RETURN_IF_NOT_OK(CheckForLosses());
