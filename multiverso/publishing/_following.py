@@ -20,8 +20,10 @@ from multiverso.publishing._tables import FollowedArray, FollowedRows
 from multiverso.readers import Cut, View
 from multiverso.readers._view import Changes, chosen, seconds
 
-#: How often a wait looks for a later publication.
+#: How often a wait looks for a later publication: an eighth of the time that it has waited, within
+#: these bounds.
 _LOOK_SECONDS: Final = 0.05
+_LONGEST_LOOK_SECONDS: Final = 0.25
 #: How often a look tries again because files have expired meanwhile.
 _TRIES: Final = 5
 
@@ -125,12 +127,15 @@ class FolderStore:
                 f"{self.name}: expected a wait without view.lock, which it takes, received one with"
             )
         wanted = self._version + 1 if version is None else version
+        began = time.monotonic()
         while not self._advance(wanted, deadline):
             self._require_open()
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            if now >= deadline:
                 msg = f"{self.name}: waited for version {wanted}, the last one is {self._version}"
                 raise OperationTimeout(msg)
-            time.sleep(_LOOK_SECONDS)
+            nap = min(max((now - began) / 8, _LOOK_SECONDS), _LONGEST_LOOK_SECONDS)
+            time.sleep(min(nap, deadline - now))
         return self._version
 
     def cut(self, names: list[str] | None, deadline: float) -> Cut:

@@ -29,7 +29,8 @@ class Abandonable {
 };
 
 // Interrupt asks the caller of a waiting call whether to abort the call. One thread uses it: the
-// thread that makes the call.
+// thread that makes the call. The longer the call waits, the more rarely it asks, unless a signal
+// ends one of its sleeps (NextWake).
 class Interrupt {
  public:
   // The shortest time between two questions, since a question may take the Python interpreter's
@@ -45,13 +46,27 @@ class Interrupt {
   // Records that the call waits. The first question follows after kMinInterval, so that a call that
   // does not wait reads no clock.
   void NoteWait(Instant now) {
-    if (!has_waited()) next_ = now + kMinInterval;
+    if (has_waited()) return;
+    began_ = now;
+    next_ = now + kMinInterval;
+  }
+  // Returns when a sleep ends, at the latest, that a signal ends early: after an eighth of the time
+  // that the call has waited, within bounds. A sleep that ends before the next question is due
+  // (Check) is followed by a shorter one, so that no signal waits for its question.
+  Instant NextWake(Instant now) {
+    constexpr std::chrono::milliseconds kMaxInterval{250};
+    NoteWait(now);
+    wake_ = is_early_
+                ? next_
+                : now + std::clamp<Clock::duration>((now - began_) / 8, kMinInterval, kMaxInterval);
+    return wake_;
   }
   bool has_waited() const { return next_ != Instant(); }
   // Returns ok, or aborted with the reason once the caller has aborted the call. An empty reason
   // lets a call that other ranks take part in go on, and fail at its end.
   const Status& Check(Instant now) {
     NoteWait(now);
+    is_early_ = now < std::min(next_, wake_);
     if (!status_.ok() || now < next_) return status_;
     next_ = now + kMinInterval;
     const std::optional<std::string> reason = Ask();
@@ -81,7 +96,10 @@ class Interrupt {
   virtual std::optional<std::string> Ask() = 0;
 
   Abandonable* part_ = nullptr;
-  Instant next_;  // when to ask again, or Instant() if the call has not waited
+  Instant began_;          // when the call began to wait
+  Instant next_;           // when to ask again, or Instant() if the call has not waited
+  Instant wake_;           // the end of the last sleep, or Instant() if there was none
+  bool is_early_ = false;  // whether the last Check came before both
   Status status_;
   bool fails_at_end_ = false;
 };
@@ -108,7 +126,8 @@ struct WaitLimit {
   Instant slice_end = Instant::max();
   Interrupt* interrupt = nullptr;  // may be null
 
-  // How often a waiting call checks its limit, and whether ranks that it waits for are lost.
+  // How often a waiting call checks its limit, and whether ranks that it waits for are lost, unless
+  // it sleeps until NextWake.
   static constexpr std::chrono::milliseconds kCheckInterval = Interrupt::kMinInterval;
 
   Instant earliest() const { return std::min(deadline, slice_end); }
@@ -116,6 +135,11 @@ struct WaitLimit {
   Instant NextCheck(Instant now) const {
     if (interrupt != nullptr) interrupt->NoteWait(now);
     return std::min(earliest(), now + kCheckInterval);
+  }
+  // The same for a sleep that a signal ends early (SleepOnWord), and a call with an interrupt: the
+  // longer it has waited, the later.
+  Instant NextWake(Instant now) const {
+    return interrupt == nullptr ? NextCheck(now) : std::min(earliest(), interrupt->NextWake(now));
   }
   bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
   // A waiting call calls this at each check, and returns the result unless it is ok: aborted if the

@@ -183,7 +183,7 @@ Status TableCreation::MakeSegmentHere() {
   // is faster to map.
   const bool may_be_read = !context_.members->name().empty() && Segment::CanBeFound();
   const bool is_private = rank->members().num_ranks_here() == 1 && !may_be_read;
-  const auto create = is_private ? Segment::CreatePrivate : Segment::CreateShared;
+  const auto create = is_private ? Segment::CreatePrivate : Segment::CreateSharedTable;
   MV_ASSIGN_OR_RETURN(segment_, create(bytes.needed, bytes.spare, bytes.pages));
   if (spec_.numa == static_cast<int32_t>(NumaPolicy::kInterleave)) segment_.Interleave();
   (void)MV_FAILPOINT("table.made");

@@ -236,7 +236,10 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, 
   aborted_before_ = context_->state()->IsAborted();
   abort_noticed_.reset();
   for (;;) {
-    const Instant next_check = limit.NextCheck(Clock::now());
+    const Instant now = Clock::now();
+    // A loss that ends a session over nodes is to reach all its ranks at about the same time.
+    const bool spans_nodes = context_->members().spans_nodes();
+    const Instant next_check = spans_nodes ? limit.NextCheck(now) : limit.NextWake(now);
     const bool is_done = work == nullptr
                              ? SleepUntil(&words_->moves, &words_->sleepers, next_check, done)
                              : work(next_check);

@@ -146,7 +146,7 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
   PeerWatch watch(&context_->members(), context_->peers(), context_->state());
   watch.Begin();
   while (!is_over()) {
-    const Instant until = limit.NextCheck(Clock::now());
+    const Instant until = limit.NextWake(Clock::now());
     if (WaitForWord(&calls().changes, &calls().sleepers, until, is_over,
                     context_->memory()->spin_policy())) {
       break;

@@ -45,6 +45,7 @@ ControlChannel::ControlChannel(std::unique_ptr<Messenger> messenger, const Membe
       reported_(static_cast<size_t>(members->size()), false) {
   for (int node = 0; node < members->num_nodes(); ++node) {
     service_ranks_.push_back(members->service_ranks(node));
+    speakers_.push_back(service_ranks_.back().front());
   }
 }
 
@@ -145,9 +146,12 @@ bool ControlChannel::Handle(const ControlMessage& message) {
     case ControlMessage::kLeaving:
       memory_->control()->leaving.store(1);
       return true;
-    case ControlMessage::kHeartbeat:
-      failure_detector_->RecordHeartbeat(members_->node_of(message.sender), message.code != 0);
+    case ControlMessage::kHeartbeat: {
+      const int node = members_->node_of(message.sender);
+      speakers_[static_cast<size_t>(node)] = message.sender;
+      failure_detector_->RecordHeartbeat(node, message.code != 0);
       return true;
+    }
     default:
       return false;
   }
@@ -181,11 +185,14 @@ void ControlChannel::AnswerLateRanks(const ControlMessage& question) {
 
 void ControlChannel::SendToOtherNodes(const ControlMessage& message) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
-    if (node == members_->node()) continue;
-    for (const int rank : service_ranks_[static_cast<size_t>(node)]) {
-      // A failure to send is ignored: a rank without the message still stops at its own deadline.
-      (void)messenger_->Post(rank, kControlTag, MakeFrame(FrameKind::kControl, message));
-    }
+    if (node != members_->node()) SendToAllOf(node, message);
+  }
+}
+
+void ControlChannel::SendToAllOf(int node, const ControlMessage& message) {
+  for (const int rank : service_ranks_[static_cast<size_t>(node)]) {
+    // A failure to send is ignored: a rank without the message still stops at its own deadline.
+    (void)messenger_->Post(rank, kControlTag, MakeFrame(FrameKind::kControl, message));
   }
 }
 
@@ -232,8 +239,15 @@ void ControlChannel::SendLosses() {
 }
 
 void ControlChannel::SendNewLosses() {
-  for (int rank = 0; rank < members_->size(); ++rank) {
-    if (!members_->is_local(rank) && !reported_[static_cast<size_t>(rank)]) SendIfSilent(rank);
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    const std::vector<int>& theirs = members_->ranks_of(node);
+    // The ranks of a node are silent together. One was found so by this node only if it has
+    // recorded a loss.
+    const bool may_be_silent = peers_->HasRecordedLoss() || peers_->IsSilent(theirs.front());
+    if (node == members_->node() || !may_be_silent) continue;
+    for (const int rank : theirs) {
+      if (!reported_[static_cast<size_t>(rank)]) SendIfSilent(rank);
+    }
   }
   for (const int rank : members_->node_ranks()) {
     if (reported_[static_cast<size_t>(rank)] || rank == members_->rank()) continue;
@@ -281,7 +295,16 @@ void ControlChannel::AnnounceClose() {
 void ControlChannel::SendHeartbeat(bool is_last) {
   ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
-  SendToOtherNodes(message);
+  if (is_last) return SendToOtherNodes(message);
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    if (node == members_->node()) continue;
+    if (failure_detector_->MissesHeartbeat(node)) {
+      SendToAllOf(node, message);
+    } else {
+      (void)messenger_->Post(speakers_[static_cast<size_t>(node)], kControlTag,
+                             MakeFrame(FrameKind::kControl, message));
+    }
+  }
 }
 
 bool ControlChannel::SpeaksForNode() const {

@@ -5,6 +5,12 @@
 // Control messages go to the ranks with a service thread, of which every node has at least one
 // (Membership::service_ranks). The service thread records a report in the control segment of its
 // node, where waiting ranks look, and answers the leader that asked.
+//
+// A heartbeat of a node goes to one rank of each other node: the one from which that node's last
+// heartbeat came. If that rank is suspended, the next service rank of its node speaks for the node
+// after three intervals, and receives the heartbeats from then on. A node from which a heartbeat is
+// missing gets heartbeats at all its service ranks, because it may not know who speaks for this
+// node.
 #pragma once
 
 #include <atomic>
@@ -89,6 +95,7 @@ class ControlChannel {
 
  private:
   void SendTo(int node, const ControlMessage& message);
+  void SendToAllOf(int node, const ControlMessage& message);
   // What has arrived.
   struct Received {
     bool any = false;
@@ -107,7 +114,8 @@ class ControlChannel {
   // node silent. What this node was told is reported by the node that has found it.
   void SendIfSilent(int rank);
   void SendHeartbeatIfDue();
-  // Sends a heartbeat of this node.
+  // Sends a heartbeat of this node. The last one goes to all service ranks of the other nodes,
+  // which would otherwise count the node as silent.
   void SendHeartbeat(bool is_last);
   // Returns whether this rank is the first service rank of its node that runs.
   bool SpeaksForNode() const;
@@ -119,6 +127,7 @@ class ControlChannel {
   const PeerStatus* peers_;
   CallTags tags_;                                // for this rank's calls on tables of other nodes
   std::vector<std::vector<int>> service_ranks_;  // by node
+  std::vector<int> speakers_;                    // by node: from which rank its last heartbeat came
   std::mutex polling_;
   std::atomic<int64_t> polling_since_{0};  // in nanoseconds of Clock; 0 while no thread polls
   std::atomic<bool> stuck_logged_{false};

@@ -15,9 +15,10 @@
 namespace multiverso {
 namespace {
 
-// The longest sleep of a leader that waits for other nodes, for all steps together: what comes last
-// may pass through a sleeping leader in each step.
+// The longest sleep of a leader that waits for other nodes, and of one that has waited for long, for
+// all steps together: what comes last may pass through a sleeping leader in each step.
 constexpr std::chrono::microseconds kLongestNap{5000};
+constexpr std::chrono::microseconds kLongestIdleNap{20000};
 // A leader that attaches values polls for this long after it has begun the collective before it
 // sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEagerWithValues{1000};
@@ -170,9 +171,11 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
   }
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
-    const Instant until = limit.NextCheck(Clock::now());
+    const Instant began = Clock::now();
+    // A loss that ends a session over nodes is to reach all its ranks at about the same time.
+    const Instant until = members_->spans_nodes() ? limit.NextCheck(began) : limit.NextWake(began);
     if (IsLeader()) {
-      const Status exchanged = ExchangeAsLeader(until, attachment);
+      const Status exchanged = ExchangeAsLeader(until, limit, attachment);
       if (exchanged.ok()) break;
       if (!exchanged.pending()) return exchanged;
     } else if (WaitForWord(&group_state_->completed, &group_state_->sleepers, until, completed,
@@ -208,7 +211,7 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
 
 bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == members_->rank(); }
 
-Status Group::ExchangeAsLeader(Instant until, Attachment* attachment) {
+Status Group::ExchangeAsLeader(Instant until, const WaitLimit& limit, Attachment* attachment) {
   const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
   // As in Wait, the last rank to begin may have died before it announced that all have begun.
   if (!WaitForWord(&group_state_->gathered, &group_state_->sleeping_leaders, until, gathered,
@@ -217,9 +220,16 @@ Status Group::ExchangeAsLeader(Instant until, Attachment* attachment) {
     return Status::Pending();
   }
   const auto eager = attachment == nullptr ? Backoff::kEager : kEagerWithValues;
-  MV_RETURN_IF_NOT_OK(PollUntil(
-      until, Backoff(kLongestNap / exchange_->steps(), watch_.began()),
-      [&] { return exchange_->Exchange(sequence_, attachment); }, eager));
+  const auto exchange = [&]() -> Status {
+    const Status exchanged = exchange_->Exchange(sequence_, attachment);
+    if (!exchanged.pending()) return exchanged;
+    // A signal does not end the naps between the polls.
+    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+    return exchanged;
+  };
+  const int steps = exchange_->steps();
+  const Backoff naps(kLongestNap / steps, kLongestIdleNap / steps, watch_.began());
+  MV_RETURN_IF_NOT_OK(PollUntil(until, naps, exchange, eager));
   (void)MV_FAILPOINT("group.exchanged");
   Announce(&group_state_->completed, &group_state_->sleepers);
   return Status::Ok();

@@ -141,7 +141,7 @@ class Group {
   bool IsLeader() const;
   // Does the leader's part of the collective. Returns ok when the collective is complete, or
   // pending if it is not complete at `until`.
-  Status ExchangeAsLeader(Instant until, Attachment* attachment);
+  Status ExchangeAsLeader(Instant until, const WaitLimit& limit, Attachment* attachment);
   // Sets *whom to the late ranks and the nodes that do not answer. Returns false while answers from
   // other nodes are outstanding.
   bool DescribeLate(PeerWatch::Late* whom);

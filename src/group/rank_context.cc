@@ -21,7 +21,7 @@ Result<std::unique_ptr<RankContext>> RankContext::Join(
     Segment control, const Membership& members, std::unique_ptr<Messenger> messenger,
     std::unique_ptr<PeerConnections> connections) {
   const int64_t expected =
-      NodeMemory::ControlBytes(members.capacity()) +
+      NodeMemory::ControlBytes(members) +
       NodeMemory::ScratchBytes(static_cast<int>(members.node_ranks().size()), members.num_nodes());
   if (control.bytes() < expected) {
     return Status(Code::kInternal, StrCat("control segment: expected at least ", expected,

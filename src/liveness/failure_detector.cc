@@ -38,31 +38,35 @@ bool FailureDetector::HasMissedHeartbeats() const {
 }
 
 void FailureDetector::RecordHeartbeat(int node, bool is_last) {
-  const int64_t now = is_last ? 0 : NanosecondsNow();
-  for (int rank = 0; rank < members_->size(); ++rank) {
-    if (members_->node_of(rank) != node) continue;
-    last_heartbeat(rank).store(now, std::memory_order_release);
-    control_->slots()[rank].silence_logged.store(0, std::memory_order_relaxed);
-  }
+  RankSlot& slot = control_->slots()[members_->ranks_of(node).front()];
+  slot.last_heartbeat.store(is_last ? 0 : NanosecondsNow(), std::memory_order_release);
+  slot.silence_logged.store(0, std::memory_order_relaxed);
+}
+
+bool FailureDetector::MissesHeartbeat(int node) const {
+  // A heartbeat may be late by half of the interval, because the threads of its way sleep.
+  return SilentFor(members_->ranks_of(node).front()) >
+         std::chrono::duration<double>(interval_ * 3 / 2).count();
 }
 
 double FailureDetector::SilentFor(int rank) const {
-  const int64_t theirs = last_heartbeat(rank).load(std::memory_order_acquire);
+  const int64_t theirs = last_heartbeat(SlotOf(rank)).load(std::memory_order_acquire);
   const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_acquire);
   const int64_t now = NanosecondsNow();
   if (theirs == 0 || rank == members_->rank()) return 0;
   // The others send no heartbeats to a rank that they have excluded.
   if (control_->slots()[members_->rank()].excluded_by.load() != 0) return 0;
   if (now - mine > kMissedHeartbeats * interval_.count()) return 0;
-  if (!members_->is_local(rank) && !HearsOtherNodes(now)) return 0;
+  if (!members_->is_local(rank) && FirstListener(now) < 0) return 0;
   return std::max(0.0, static_cast<double>(now - std::max(theirs, running_since_.load())) * 1e-9);
 }
 
-bool FailureDetector::HearsOtherNodes(int64_t now) const {
-  return std::any_of(listeners_.begin(), listeners_.end(), [&](int rank) {
+int FailureDetector::FirstListener(int64_t now) const {
+  const auto found = std::find_if(listeners_.begin(), listeners_.end(), [&](int rank) {
     const int64_t last = last_heartbeat(rank).load(std::memory_order_acquire);
     return now - last <= kMissedHeartbeats * interval_.count();
   });
+  return found == listeners_.end() ? -1 : *found;
 }
 
 bool FailureDetector::HasMissedHeartbeats(int rank) const {
@@ -74,14 +78,23 @@ bool FailureDetector::IsSilent(int rank) const {
 }
 
 void FailureDetector::WarnOfSilentRanks() const {
-  for (int rank = 0; rank < members_->size(); ++rank) {
-    RankSlot& slot = control_->slots()[rank];
-    const double silent = SilentFor(rank);
-    const bool is_alive = slot.state.load() == RankSlot::kAlive || slot.pid == 0;
-    const bool is_late = silent >= std::chrono::duration<double>(warns_after()).count();
-    if (!is_alive || !is_late) continue;
-    if (slot.silence_logged.exchange(1) != 0) continue;
-    LogWarning(StrCat(members_->NameRank(rank), " has sent no heartbeat for ", TimeText(silent),
+  for (int i = 0; i < members_->num_ranks_here(); ++i) WarnIfSilent(&members_->node_ranks()[i], 1);
+  // One rank of a node is enough to watch the others, which are many.
+  if (FirstListener(NanosecondsNow()) != members_->rank()) return;
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    const std::vector<int>& ranks = members_->ranks_of(node);
+    if (node != members_->node()) WarnIfSilent(ranks.data(), ranks.size());
+  }
+}
+
+void FailureDetector::WarnIfSilent(const int* ranks, size_t count) const {
+  const double silent = SilentFor(*ranks);
+  if (silent < std::chrono::duration<double>(warns_after()).count()) return;
+  RankSlot& slot = control_->slots()[*ranks];
+  const bool is_alive = slot.state.load() == RankSlot::kAlive || slot.pid == 0;
+  if (!is_alive || slot.silence_logged.exchange(1) != 0) return;
+  for (size_t i = 0; i < count; ++i) {
+    LogWarning(StrCat(members_->NameRank(ranks[i]), " has sent no heartbeat for ", TimeText(silent),
                       ": it may be suspended, or its machine is out of reach"));
   }
 }

@@ -2,9 +2,9 @@
 // cannot reveal them, since it reports a suspended process as alive.
 //
 // Each rank writes the time into its slot once a second, or more often if peer_timeout is short.
-// For other nodes, the service ranks record when they last received a heartbeat (ControlChannel). A
-// rank that was suspended counts the silence of others only from its own next heartbeat, since it
-// cannot know which others were suspended too.
+// For another node, the service ranks record in the slot of its first rank when they last received
+// a heartbeat (ControlChannel). A rank that was suspended counts the silence of others only from
+// its own next heartbeat, since it cannot know which others were suspended too.
 #pragma once
 
 #include <atomic>
@@ -36,6 +36,8 @@ class FailureDetector {
   bool HasMissedHeartbeats() const;
   // Records a heartbeat of another node. After its last one, the node's silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
+  // Returns whether a heartbeat of another node, of which each should have come, is missing.
+  bool MissesHeartbeat(int node) const;
 
   // Returns the seconds since the rank's last heartbeat; 0 if this rank cannot tell, since it knows
   // no heartbeat, has missed its own, or no rank of its node hears of that node.
@@ -51,9 +53,15 @@ class FailureDetector {
   std::atomic<int64_t>& last_heartbeat(int rank) const {
     return control_->slots()[rank].last_heartbeat;
   }
-
-  // Returns whether a rank of this node runs that receives the heartbeats of other nodes.
-  bool HearsOtherNodes(int64_t now) const;
+  // Returns the rank in whose slot the heartbeats of that rank are.
+  int SlotOf(int rank) const {
+    return members_->is_local(rank) ? rank : members_->ranks_of(members_->node_of(rank)).front();
+  }
+  // Returns the first rank of this node that receives the heartbeats of other nodes and runs, or
+  // -1.
+  int FirstListener(int64_t now) const;
+  // Logs that those ranks have been silent, if the first one is and nothing has been logged.
+  void WarnIfSilent(const int* ranks, size_t count) const;
 
   NodeControl* control_;
   const Membership* members_;

@@ -14,9 +14,9 @@ namespace multiverso {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "words are shared between processes");
 
-// Sleeps while *word == expected, at most until `until`. May return early for any reason (WakeWord,
-// a signal), so the caller checks its condition again.
-void SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until);
+// Sleeps while *word == expected, at most until `until`. May return early for any reason, so the
+// caller checks its condition again. Returns whether a signal may have ended the sleep.
+bool SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until);
 
 // Wakes up to `count` sleepers of any process. On systems other than Linux, all sleepers wake up by
 // themselves at least every millisecond.
@@ -68,8 +68,9 @@ bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
   return false;
 }
 
-// Sleeps on `word` until done() is true, at most until `until`. Returns done(). The thread that
-// makes done() true then calls WakeSleepers, or itself changes the word and calls WakeWord.
+// Sleeps on `word` until done() is true, at most until `until` or a signal. Returns done(). The
+// thread that makes done() true then calls WakeSleepers, or itself changes the word and calls
+// WakeWord.
 template <class Done>
 bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
                 Done done) {
@@ -81,9 +82,10 @@ bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, In
     const uint32_t seen = word->load(std::memory_order_seq_cst);
     const bool is_done = done();
     const bool is_over = !is_done && Clock::now() >= until;
-    if (!is_done && !is_over) SleepOnWord(word, seen, until);
+    const bool is_signaled = !is_done && !is_over && SleepOnWord(word, seen, until);
     sleepers->fetch_sub(1, std::memory_order_seq_cst);
     if (is_done || is_over) return is_done;
+    if (is_signaled) return done();
   }
 }
 
@@ -96,7 +98,7 @@ inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t
   WakeWord(word, kWakeAll);
 }
 
-// Polls first, then sleeps. Returns whether done() became true before `until`.
+// Polls first, then sleeps. Returns whether done() became true before `until` or a signal.
 template <class Done>
 bool WaitForWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
                  Done done, const SpinPolicy& spin_policy = kOwnCore) {

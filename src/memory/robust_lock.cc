@@ -33,7 +33,7 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
     const uint32_t held = seen | kSleepers;
     const Instant now = Clock::now();
     if (now >= until) return Outcome::kTimedOut;
-    SleepOnWord(&word, held, std::min(until, now + WaitLimit::kCheckInterval));
+    (void)SleepOnWord(&word, held, std::min(until, now + WaitLimit::kCheckInterval));
     if (word.load(std::memory_order_relaxed) != held) continue;
     // The word names the same holder as before the sleep. If the holder has died, exactly one
     // waiter succeeds in replacing the dead holder's mark with its own.

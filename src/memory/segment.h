@@ -48,6 +48,9 @@ class Segment {
   // UnsupportedError on Windows.
   static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0,
                                       PageSize pages = PageSize::kHuge);
+  // Does the same for a table. The memory has another name, so that a process which looks for
+  // sessions need not open it (node/find_sessions.h).
+  static Result<Segment> CreateSharedTable(int64_t bytes, int64_t spare, PageSize pages);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
   // OpenFileSegment (memory/file_segment.h) describes this function.
   static Result<Segment> OpenFile(const std::string& path, int64_t bytes, int64_t least_bytes);
@@ -83,6 +86,8 @@ class Segment {
   void ForgetInChild();
 
  private:
+  static Result<Segment> CreateNamed(const char* name, int64_t bytes, int64_t spare,
+                                     PageSize pages);
   Status Map(int64_t bytes, bool shared, PageSize pages, bool is_writable = true);
   void Unmap();
   void Release();
@@ -91,7 +96,7 @@ class Segment {
   // without such memory. Advise gives the system hints about a mapping. kReplaces is the flag with
   // which zeros are mapped in a child: where the system copies a mapping to the child, it replaces
   // the copy; elsewhere the memory must not be in use for something else.
-  static int CreateAnonymous();
+  static int CreateAnonymous(const char* name);
   static std::string PathOf(const SegmentLocator& locator);
   static void Advise(void* mapping, size_t bytes, PageSize pages);
   static const int kReplaces;

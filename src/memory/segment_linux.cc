@@ -13,8 +13,8 @@ namespace multiverso {
 
 bool Segment::CanBeFound() { return true; }
 
-int Segment::CreateAnonymous() {
-  const int fd = OpenAboveStandardStreams([] { return memfd_create("multiverso", MFD_CLOEXEC); });
+int Segment::CreateAnonymous(const char* name) {
+  const int fd = OpenAboveStandardStreams([name] { return memfd_create(name, MFD_CLOEXEC); });
   // The kernel creates it for everyone, and only the mode of /proc/<pid>/fd would keep others out.
   if (fd < 0 || fchmod(fd, 0600) == 0) return fd;
   close(fd);

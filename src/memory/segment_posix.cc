@@ -10,7 +10,7 @@ namespace multiverso {
 bool Segment::CanBeFound() { return false; }
 
 // Anonymous memory of POSIX has names too, and neither locks for presence nor a way to read it.
-int Segment::CreateAnonymous() { return -1; }
+int Segment::CreateAnonymous(const char* /*name*/) { return -1; }
 
 std::string Segment::PathOf(const SegmentLocator& locator) { return locator.path; }
 

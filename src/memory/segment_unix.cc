@@ -29,10 +29,19 @@ bool FilesAreRequested() {
 }  // namespace
 
 Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare, PageSize pages) {
+  return CreateNamed("multiverso", bytes, spare, pages);
+}
+
+Result<Segment> Segment::CreateSharedTable(int64_t bytes, int64_t spare, PageSize pages) {
+  return CreateNamed("multiverso-table", bytes, spare, pages);
+}
+
+Result<Segment> Segment::CreateNamed(const char* name, int64_t bytes, int64_t spare,
+                                     PageSize pages) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
   const int64_t total = bytes + spare;
   Segment segment;
-  if (!FilesAreRequested()) segment.fd_ = CreateAnonymous();
+  if (!FilesAreRequested()) segment.fd_ = CreateAnonymous(name);
   if (segment.fd_ < 0) {
     Result<NamedFile> file = CreateNamedFile(bytes);
     if (!file.ok()) return file.status();

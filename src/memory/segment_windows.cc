@@ -11,6 +11,10 @@ Status NotShared() { return Status(Code::kUnsupported, "shared segments need Lin
 
 }  // namespace
 
+Result<Segment> Segment::CreateSharedTable(int64_t bytes, int64_t spare, PageSize pages) {
+  return CreateShared(bytes, spare, pages);
+}
+
 Result<Segment> Segment::CreateShared(int64_t /*bytes*/, int64_t /*spare*/, PageSize /*pages*/) {
   return NotShared();
 }

@@ -41,12 +41,14 @@ struct alignas(64) RankSlot {
   int64_t pid;
   ProcessMark process;                   // all zeros for ranks of other nodes
   int32_t worker_id;                     // -1 if the rank is not a worker
+  int32_t local_rank;                    // the index of its recorder; 0 for ranks of other nodes
   std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
   std::atomic<uint32_t> silence_logged;  // whether its current silence has been logged
   std::atomic<int32_t> excluded_by;      // 1 + the rank that has found it silent; 0 if none has
   std::atomic<uint32_t> leaves;          // of an elastic session: whether it was told to end
   std::atomic<uint32_t> was_told;        // of another node: whether it was told of its exclusion
-  // In nanoseconds of Clock; 0 before the first, and after the last of a rank of another node.
+  // In nanoseconds of Clock; 0 before the first, and after the last of another node, whose
+  // heartbeats are in the slot of its first rank.
   std::atomic<int64_t> last_heartbeat;
   std::atomic<int64_t> lateness_logged;  // when a line last named the rank as late; 0 for never
   char reason[256];  // why the rank left or, on another node, died; written before its state
@@ -94,7 +96,8 @@ struct alignas(64) NodeControl {
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
   char version[32];   // of the library
-  int32_t num_ranks;  // of the session
+  int32_t num_ranks;       // of the session
+  int32_t num_ranks_here;  // of this node
   int32_t num_nodes;
   int32_t node;                     // the index of this node
   std::atomic<int32_t> first_lost;  // 1 more than the rank that was lost first; 0 if none is known
@@ -188,8 +191,9 @@ struct alignas(64) NodeControl {
     first_lost.compare_exchange_strong(none, rank + 1);
   }
 
-  // After this struct come two arrays with one entry per rank of the session, in rank order.
-  // The caller passes their size, since num_ranks may be unset or, in a file, invalid.
+  // After this struct come two arrays: the slots of all ranks of the session, in rank order, and the
+  // recorders of the ranks of this node, by local rank. The caller passes the size of the first,
+  // since num_ranks may be unset or, in a file, invalid.
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
   const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }
   FlightRecorder* recorders(int session_size) {
@@ -199,9 +203,10 @@ struct alignas(64) NodeControl {
     return reinterpret_cast<const FlightRecorder*>(slots() + session_size);
   }
 
-  static int64_t BytesFor(int64_t session_size) {
-    constexpr auto kPerRank = static_cast<int64_t>(sizeof(RankSlot) + sizeof(FlightRecorder));
-    return static_cast<int64_t>(sizeof(NodeControl)) + session_size * kPerRank;
+  static int64_t BytesFor(int64_t session_size, int64_t ranks_here) {
+    return static_cast<int64_t>(sizeof(NodeControl)) +
+           session_size * static_cast<int64_t>(sizeof(RankSlot)) +
+           ranks_here * static_cast<int64_t>(sizeof(FlightRecorder));
   }
 };
 

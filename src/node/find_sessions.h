@@ -59,7 +59,8 @@ Result<std::string> DescribeSessions(int64_t pid);
 std::vector<int64_t> OtherProcesses();
 
 // Returns paths of the segments that a process has open and whose first bytes are the number
-// `magic`, or the bytes from `offset` on.
+// `magic`, or the bytes from `offset` on. Segments of tables are only opened at another offset than
+// 0, where they have their number: a process may have thousands.
 std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset = 0);
 
 }  // namespace multiverso

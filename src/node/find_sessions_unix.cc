@@ -24,10 +24,11 @@ void ForEachEntry(const std::string& folder, const Use& use) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) use(entry->path());
 }
 
-bool IsSegment(const fs::path& descriptor) {
+bool IsSegment(const fs::path& descriptor, bool may_be_table) {
   std::error_code error;
   const std::string target = fs::read_symlink(descriptor, error).string();
   // The names of memfds, and of segments in files.
+  if (!may_be_table && target.find("/memfd:multiverso-table") != std::string::npos) return false;
   return target.find("/memfd:multiverso") != std::string::npos ||
          target.find("/multiverso-") != std::string::npos;
 }
@@ -60,7 +61,7 @@ std::vector<int64_t> OtherProcesses() {
 std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset) {
   std::vector<std::string> found;
   ForEachEntry(StrCat("/proc/", pid, "/fd"), [&](const fs::path& path) {
-    if (IsSegment(path) && ReadNumber(path, offset) == magic) found.push_back(path.string());
+    if (IsSegment(path, offset != 0) && ReadNumber(path, offset) == magic) found.push_back(path.string());
   });
   return found;
 }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 
 #include "base/clock.h"
@@ -78,12 +79,8 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     members.MakeElastic();
   }
   MV_RETURN_IF_NOT_OK(CheckSupported(members.features() | first.options.mode.features()));
-  for (int i = 0; i < members.capacity(); ++i) {
-    if (members.nodes_[static_cast<size_t>(i)] != members.node()) continue;
-    if (i == rank) members.local_rank_ = static_cast<int>(members.node_ranks_.size());
-    members.node_ranks_.push_back(i);
-  }
   members.AssignRoles();
+  members.local_rank_ = members.local_rank_of(rank);
   if (members.num_workers_ == 0 || members.num_servers_ == 0) {
     return Status(Code::kValue,
                   StrCat("role: expected at least one worker and one server among the ranks, "
@@ -105,7 +102,6 @@ Membership Membership::OfJoiner(const ElasticSession& session, int rank) {
   members.initial_size_ = session.initial_size;
   members.joined_ = session.joined;
   members.MakeElastic();
-  for (int i = 0; i < members.capacity(); ++i) members.node_ranks_.push_back(i);
   members.AssignRoles();
   return members;
 }
@@ -126,34 +122,27 @@ void Membership::MakeElastic() {
 }
 
 int Membership::local_rank_of(int rank) const {
-  const auto found = std::lower_bound(node_ranks_.begin(), node_ranks_.end(), rank);
-  return static_cast<int>(found - node_ranks_.begin());
+  const std::vector<int>& ranks = node_ranks();
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 std::vector<int> Membership::service_ranks(int node) const {
   std::vector<int> ranks;
-  int first = -1;
-  for (int i = 0; i < size(); ++i) {
-    if (node_of(i) != node) continue;
-    if (first < 0) first = i;
-    if (is_server(i)) ranks.push_back(i);
-  }
-  if (ranks.empty()) ranks.push_back(first);
+  std::copy_if(ranks_of(node).begin(), ranks_of(node).end(), std::back_inserter(ranks),
+               [this](int rank) { return is_server(rank); });
+  if (ranks.empty()) ranks.push_back(ranks_of(node).front());
   return ranks;
 }
 
 int Membership::leader_of(int node) const {
-  int first = -1;
-  for (int i = 0; i < size(); ++i) {
-    if (node_of(i) != node) continue;
-    if (is_worker(i)) return i;
-    if (first < 0) first = i;
-  }
-  return first;
+  const std::vector<int>& ranks = ranks_of(node);
+  const auto found =
+      std::find_if(ranks.begin(), ranks.end(), [this](int rank) { return is_worker(rank); });
+  return found == ranks.end() ? ranks.front() : *found;
 }
 
 int Membership::num_workers_here() const {
-  return static_cast<int>(std::count_if(node_ranks_.begin(), node_ranks_.end(),
+  return static_cast<int>(std::count_if(node_ranks().begin(), node_ranks().end(),
                                         [&](int rank) { return is_worker(rank); }));
 }
 
@@ -163,16 +152,14 @@ std::string Membership::NameRank(int rank) const {
 }
 
 std::string Membership::NameNode(int node) const {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (node_of(rank) == node) ranks.push_back(rank);
-  }
-  return StrCat("node ", node, " (", NameRanks(ranks), " on ",
+  return StrCat("node ", node, " (", NameRanks(ranks_of(node)), " on ",
                 node_hosts_[static_cast<size_t>(node)], ")");
 }
 
 void Membership::AssignRoles() {
+  ranks_of_nodes_.resize(static_cast<size_t>(num_nodes_));
   for (int i = 0; i < capacity(); ++i) {
+    ranks_of_nodes_[static_cast<size_t>(node_of(i))].push_back(i);
     const Role role = roles_[static_cast<size_t>(i)];
     if (role != Role::kServer && num_workers_ == 0) master_rank_ = i;
     worker_ids_.push_back(role == Role::kServer ? -1 : num_workers_++);

@@ -26,13 +26,14 @@ enum class Role : int32_t {
   kServer = MV_ROLE_SERVER
 };
 
-// The description of a joining rank. It is sent to all ranks.
+// The description of a joining rank. It is sent to all ranks, which is cheap because the ranks of a
+// node send nearly the same (StartupTransport).
 struct Hello {
   char version[32] = {};
   int32_t abi = 0;
   int32_t role = 0;      // a Role
-  uint64_t session = 0;  // a random number; that of rank 0 identifies the session
-  int64_t pid = 0;
+  uint64_t session = 0;  // from rank 0: a random number that identifies the session
+  int64_t pid = 0;       // from rank 0
   AgreedOptions options;
   char host[64] = {};            // for messages
   char memory_domain[128] = {};  // ranks of one domain can map each other's memory
@@ -110,14 +111,18 @@ class Membership {
   bool spans_nodes() const { return num_nodes_ > 1; }
   // Return the ranks of this rank's node, in order (those of an elastic session also if they have
   // not joined yet), and this rank's index among them.
-  const std::vector<int>& node_ranks() const { return node_ranks_; }
+  const std::vector<int>& node_ranks() const { return ranks_of(node()); }
   int local_rank() const { return local_rank_; }
   int num_ranks_here() const {
-    return is_elastic() ? size() : static_cast<int>(node_ranks_.size());
+    return is_elastic() ? size() : static_cast<int>(node_ranks().size());
   }
   // Convert between the local rank and the session's rank of a rank of this node.
-  int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
+  int rank_of(int local_rank) const { return node_ranks()[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
+  // Returns the ranks of that node, in order.
+  const std::vector<int>& ranks_of(int node) const {
+    return ranks_of_nodes_[static_cast<size_t>(node)];
+  }
   // Returns the ranks of that node that receive messages for it (ControlChannel, ShardService), in
   // order: the servers, or its first rank if it has no server.
   std::vector<int> service_ranks(int node) const;
@@ -149,7 +154,7 @@ class Membership {
   std::vector<int> worker_ids_;  // by rank; -1 if the rank is not a worker
   std::vector<int> server_ids_;  // by rank; -1 if the rank is not a server
   std::vector<int> nodes_;       // by rank
-  std::vector<int> node_ranks_;
+  std::vector<std::vector<int>> ranks_of_nodes_;
   std::vector<std::string> node_hosts_;
   int num_workers_ = 0;
   int num_servers_ = 0;

@@ -19,8 +19,8 @@ int64_t AreaBytes(int nodes) { return NodeMemory::kScratchAreaBytes * std::clamp
 
 }  // namespace
 
-int64_t NodeMemory::ControlBytes(int num_ranks) {
-  return RoundUp(NodeControl::BytesFor(num_ranks), kHugePage);
+int64_t NodeMemory::ControlBytes(int num_ranks, int local_ranks) {
+  return RoundUp(NodeControl::BytesFor(num_ranks, local_ranks), kHugePage);
 }
 
 int64_t NodeMemory::ScratchBytes(int local_ranks, int nodes) {
@@ -39,12 +39,14 @@ void NodeMemory::Join() const {
   mine.pid = ProcessId();
   mine.process = OwnProcess();
   mine.worker_id = members_->worker_id();
+  mine.local_rank = members_->local_rank();
   // A rank that joins an elastic session finds the control segment complete.
   if (members_->local_rank() == 0) {
     control_->bytes_of_slot = sizeof(RankSlot);
     control_->bytes_of_recorder = sizeof(FlightRecorder);
     CopyText(control_->version, members_->version());
     control_->num_ranks = members_->capacity();
+    control_->num_ranks_here = static_cast<int32_t>(members_->node_ranks().size());
     control_->num_nodes = members_->num_nodes();
     control_->node = members_->node();
     control_->started = std::chrono::duration_cast<std::chrono::seconds>(
@@ -67,7 +69,7 @@ void NodeMemory::StartElastic() const {
 }
 
 char* NodeMemory::scratch(int local_rank, int area) const {
-  return segment_.data() + ControlBytes(num_ranks()) +
+  return segment_.data() + ControlBytes(*members_) +
          (local_rank * 2 + area) * scratch_area_bytes();
 }
 

@@ -18,10 +18,13 @@ namespace multiverso {
 // Thread-safe.
 class NodeMemory {
  public:
-  // Return the bytes of a control segment for that many ranks of the session, and of the scratch
-  // memory behind it for that many ranks of one of several nodes. Scratch memory takes no pages
-  // until used.
-  static int64_t ControlBytes(int num_ranks);
+  // Return the bytes of a control segment for that many ranks of the session, of which some are on
+  // its node, and of the scratch memory behind it for that many ranks of one of several nodes.
+  // Scratch memory takes no pages until used.
+  static int64_t ControlBytes(int num_ranks, int local_ranks);
+  static int64_t ControlBytes(const Membership& members) {
+    return ControlBytes(members.capacity(), static_cast<int>(members.node_ranks().size()));
+  }
   static int64_t ScratchBytes(int local_ranks, int nodes);
   // The size of each of a rank's two scratch areas on one node, which all ranks of the node can
   // read. An area fits into the second-level cache: with 4 MiB, sums of large arrays took 2.5 times
@@ -40,7 +43,7 @@ class NodeMemory {
   RankSlot& own_slot() const { return slot(members_->rank()); }
   char* scratch(int local_rank, int area) const;  // area 0 or 1 of that rank
   int64_t scratch_area_bytes() const;
-  FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->rank(); }
+  FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->local_rank(); }
   // Returns how long the ranks of this node poll before they sleep.
   const SpinPolicy& spin_policy() const {
     return members_->num_ranks_here() > cores_ ? kSharedCore : kOwnCore;

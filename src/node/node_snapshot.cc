@@ -58,7 +58,9 @@ Result<NodeSnapshot> NodeSnapshot::Of(const char* data, int64_t bytes) {
   }
   if (control->bytes_of_slot != sizeof(RankSlot) ||
       control->bytes_of_recorder != sizeof(FlightRecorder) || control->num_ranks < 1 ||
-      control->num_ranks > kMaxRanks || bytes < NodeControl::BytesFor(control->num_ranks)) {
+      control->num_ranks > kMaxRanks || control->num_ranks_here < 1 ||
+      control->num_ranks_here > control->num_ranks ||
+      bytes < NodeControl::BytesFor(control->num_ranks, control->num_ranks_here)) {
     return Status(Code::kUnsupported, StrCat("this is the control segment of another version: ",
                                              TextOf(control->version)));
   }
@@ -75,11 +77,19 @@ std::string NodeSnapshot::NameOfTable(int64_t table) const {
   return label.is_set.load(std::memory_order_acquire) == 0 ? "" : TextOf(label.name);
 }
 
+const FlightRecorder* NodeSnapshot::RecorderOf(int rank) const {
+  const RankSlot& slot = control_->slots()[rank];
+  const int local_rank = slot.local_rank;
+  if (slot.pid == 0 || local_rank < 0 || local_rank >= num_ranks_here_) return nullptr;
+  return control_->recorders(num_ranks_) + local_rank;
+}
+
 std::vector<NodeSnapshot::Call> NodeSnapshot::CallsOf(int rank, int max_calls) const {
-  const FlightRecorder& recorder = control_->recorders(num_ranks_)[rank];
-  const int64_t now = NanosecondsNow();
   std::vector<Call> calls;
-  for (const FlightRecorder::Entry& entry : recorder.entries) {
+  const FlightRecorder* const recorder = RecorderOf(rank);
+  if (recorder == nullptr) return calls;
+  const int64_t now = NanosecondsNow();
+  for (const FlightRecorder::Entry& entry : recorder->entries) {
     Call call{};
     call.number = entry.number.load(std::memory_order_relaxed);
     if (call.number == 0) continue;
@@ -136,7 +146,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
   if (calls.empty() || !calls[0].is_under_way()) return awaited;
   const auto may_be_awaited = [&](int other) {
     const RankSlot& slot = control_->slots()[other];
-    return other != rank && slot.pid != 0 && slot.state.load() == RankSlot::kAlive;
+    return other != rank && RecorderOf(other) != nullptr && slot.state.load() == RankSlot::kAlive;
   };
   for (int group = 0; group < kGroups; ++group) {
     const auto sequence_of = [&](int member) {
@@ -160,7 +170,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
   }
   // In sync mode and with bounded staleness, a rank waits for the ranks that have made fewer adds.
   const auto adds_of = [&](int member) {
-    return control_->recorders(num_ranks_)[member].traffic[table].adds.load();
+    return RecorderOf(member)->traffic[table].adds.load();
   };
   for (int other = 0; other < size(); ++other) {
     if (may_be_awaited(other) && adds_of(other) < adds_of(rank)) awaited.push_back(other);
@@ -182,7 +192,7 @@ JsonValue NodeSnapshot::Json() const {
   const int64_t now = NanosecondsNow();
   std::vector<int> node_ranks;
   for (int rank = 0; rank < size(); ++rank) {
-    if (control_->slots()[rank].pid != 0) node_ranks.push_back(rank);
+    if (RecorderOf(rank) != nullptr) node_ranks.push_back(rank);
   }
   const auto describe_rank = [&](int rank) {
     const RankSlot& slot = control_->slots()[rank];
@@ -191,7 +201,7 @@ JsonValue NodeSnapshot::Json() const {
     JsonObject object;
     object.Add("rank", rank).Add("pid", slot.pid).Add("worker_id", slot.worker_id);
     object.Add("state", NameOfState(slot.state.load()));
-    object.Add("calls", control_->recorders(num_ranks_)[rank].calls.load());
+    object.Add("calls", RecorderOf(rank)->calls.load());
     object.Add("in_call", !calls.empty() && calls[0].is_under_way());
     object.Add("silent_for", heard == 0 ? JsonValue() : ToJson(SecondsFrom(heard, now)));
     object.Add("call", calls.empty() ? JsonValue() : ToJson(Describe(calls[0])));
@@ -214,7 +224,7 @@ JsonValue NodeSnapshot::Json() const {
     using Traffic = FlightRecorder::Traffic;
     const auto add_counts = [&](const char* key, std::atomic<uint64_t> Traffic::* count) {
       object.Add(key, JsonList(node_ranks, [&](int rank) {
-                   return (control_->recorders(num_ranks_)[rank].traffic[number].*count).load();
+                   return (RecorderOf(rank)->traffic[number].*count).load();
                  }));
     };
     add_counts("gets", &Traffic::gets);

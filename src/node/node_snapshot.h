@@ -34,7 +34,9 @@ class NodeSnapshot {
   static constexpr int32_t kMaxRanks = 65536;
 
   explicit NodeSnapshot(const NodeControl* control)
-      : control_(control), num_ranks_(control->num_ranks) {}
+      : control_(control),
+        num_ranks_(control->num_ranks),
+        num_ranks_here_(control->num_ranks_here) {}
 
   bool is_elastic() const { return control_->initial_size > 0; }
   // Returns the number of ranks that have joined so far, which is smaller than num_ranks_ in an
@@ -45,6 +47,8 @@ class NodeSnapshot {
   JsonObject DescribeSession() const;
 
   struct Call;
+  // Returns the recorder of a rank of this node, or null for another rank.
+  const FlightRecorder* RecorderOf(int rank) const;
   std::vector<Call> CallsOf(int rank, int max_calls) const;
   std::string Describe(const Call& call) const;
   std::string NameOfTable(int64_t table) const;  // empty if it is unknown
@@ -52,7 +56,8 @@ class NodeSnapshot {
   std::vector<int> AwaitedBy(int rank) const;
 
   const NodeControl* control_;
-  int num_ranks_;  // for which the memory is laid out
+  int num_ranks_;       // for which the memory is laid out
+  int num_ranks_here_;  // which have recorders
 };
 
 }  // namespace multiverso

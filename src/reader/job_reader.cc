@@ -346,7 +346,7 @@ Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
                     StrCat("waited for version ", number, ", the last one is ", *published));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    SleepOnWord(&control_->publications, seen, limit.NextCheck(now));
+    (void)SleepOnWord(&control_->publications, seen, limit.NextWake(now));
   }
 }
 

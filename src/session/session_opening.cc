@@ -1,6 +1,5 @@
 #include "session/session_opening.h"
 
-#include <cstring>
 #include <random>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/process.h"
+#include "base/raw_bytes.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "base/vote.h"
@@ -21,14 +21,18 @@
 namespace multiverso {
 namespace {
 
-// The second and third message: whether the rank has created or mapped the control segment.
+// The second message: whether the rank has created the control segment.
 struct Report {
   Vote vote;
-  SegmentLocator locator;     // in the second message, from the first rank of each node
-  ConnectionAddress address;  // in the second message, with several nodes
+  SegmentLocator locator;     // from the first rank of each node
+  ConnectionAddress address;  // with several nodes
 };
 
 static_assert(sizeof(Report) <= Transport::kMaxBytes);
+
+Status BrokenMessageOf(size_t rank) {
+  return Status(Code::kTransport, StrCat("rank ", rank, " sent a broken startup message"));
+}
 
 class Opening final : private Abandonable {
  public:
@@ -41,9 +45,11 @@ class Opening final : private Abandonable {
   // The other ranks, which have joined, would otherwise wait for this rank.
   void GiveUp(const Status& why) override { context_->state()->Abort(why); }
   Status MakeHello(std::string* bytes) const;
-  // Sends this rank's report and returns the reports of all ranks, or the first failure.
-  Result<std::vector<Report>> Exchange(const Status& mine, const SegmentLocator& locator,
-                                       const ConnectionAddress& address, const WaitLimit& limit);
+  // Sends whether this rank has created its node's control segment, and where that and this rank
+  // are. Returns the reports of all ranks, or the first failure.
+  Result<std::vector<Report>> ExchangeReports(const Status& made, const WaitLimit& limit);
+  // Returns the first failure among the results of all ranks. Success is sent as an empty message.
+  Status AgreeOn(const Status& mine, const WaitLimit& limit);
   // Runs all steps until this rank has its group.
   Status JoinGroup(const WaitLimit& limit);
   // Waits until all ranks have their group, and are connected.
@@ -95,9 +101,7 @@ Status Opening::JoinGroup(const WaitLimit& limit) {
   MV_ASSIGN_OR_RETURN(const std::vector<std::string> hellos, transport_->Exchange(hello, limit));
   MV_ASSIGN_OR_RETURN(members_, Membership::FromHellos(hellos, transport_->rank()));
 
-  const Status made = CreateControl();
-  MV_ASSIGN_OR_RETURN(const std::vector<Report> created,
-                      Exchange(made, control_.locator(), OpenPort(), limit));
+  MV_ASSIGN_OR_RETURN(const std::vector<Report> created, ExchangeReports(CreateControl(), limit));
 
   const Status mapped = MapControl(created);
   std::unique_ptr<Messenger> messenger;
@@ -105,30 +109,36 @@ Status Opening::JoinGroup(const WaitLimit& limit) {
     MV_ASSIGN_OR_RETURN(messenger, transport_->Connect(limit));
   }
   MV_RETURN_IF_NOT_OK(transport_->PrepareExit(limit));
-  MV_ASSIGN_OR_RETURN(const auto all_mapped,
-                      Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit));
+  MV_RETURN_IF_NOT_OK(AgreeOn(mapped, limit));
   control_.Unlink();
   return MakeGroup(created, std::move(messenger));
 }
 
-Result<std::vector<Report>> Opening::Exchange(const Status& mine, const SegmentLocator& locator,
-                                              const ConnectionAddress& address,
-                                              const WaitLimit& limit) {
-  const Report report{Vote::Of(mine), locator, address};
-  MV_ASSIGN_OR_RETURN(
-      const std::vector<std::string> received,
-      transport_->Exchange(std::string(reinterpret_cast<const char*>(&report), sizeof(report)),
-                           limit));
+Result<std::vector<Report>> Opening::ExchangeReports(const Status& made, const WaitLimit& limit) {
+  std::string mine;
+  AppendRaw(Report{Vote::Of(made), control_.locator(), OpenPort()}, &mine);
+  MV_ASSIGN_OR_RETURN(const std::vector<std::string> received, transport_->Exchange(mine, limit));
   std::vector<Report> reports(received.size());
   for (size_t i = 0; i < reports.size(); ++i) {
-    const std::string& bytes = received[i];
-    if (bytes.size() != sizeof(Report)) {
-      return Status(Code::kTransport, StrCat("rank ", i, " sent a broken startup message"));
-    }
-    std::memcpy(&reports[i], bytes.data(), sizeof(Report));
+    size_t position = 0;
+    if (!ReadRaw(received[i], &position, &reports[i])) return BrokenMessageOf(i);
     MV_RETURN_IF_NOT_OK(reports[i].vote.ToStatus(StrCat("rank ", i)));
   }
   return reports;
+}
+
+Status Opening::AgreeOn(const Status& mine, const WaitLimit& limit) {
+  std::string bytes;
+  if (!mine.ok()) AppendRaw(Vote::Of(mine), &bytes);
+  MV_ASSIGN_OR_RETURN(const std::vector<std::string> received, transport_->Exchange(bytes, limit));
+  for (size_t i = 0; i < received.size(); ++i) {
+    if (received[i].empty()) continue;
+    size_t position = 0;
+    Vote failure;
+    if (!ReadRaw(received[i], &position, &failure)) return BrokenMessageOf(i);
+    MV_RETURN_IF_NOT_OK(failure.ToStatus(StrCat("rank ", i)));
+  }
+  return Status::Ok();
 }
 
 Status Opening::MakeHello(std::string* bytes) const {
@@ -137,11 +147,13 @@ Status Opening::MakeHello(std::string* bytes) const {
   hello.abi = MV_ABI_VERSION;
   hello.role = static_cast<int32_t>(options_.role);
   hello.options = options_;
-  hello.pid = ProcessId();
-  std::random_device random;
-  hello.session = (uint64_t{random()} << 32) | random();
+  if (transport_->rank() == 0) {
+    hello.pid = ProcessId();
+    std::random_device random;
+    hello.session = (uint64_t{random()} << 32) | random();
+  }
   MV_RETURN_IF_NOT_OK(DescribeThisPlace(&hello, transport_->rank()));
-  bytes->assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  AppendRaw(hello, bytes);
   return Status::Ok();
 }
 
@@ -149,11 +161,11 @@ Status Opening::CreateControl() {
   if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->CheckCanConnect());
   if (members_.local_rank() != 0) return Status::Ok();
   const auto ranks = static_cast<int>(members_.node_ranks().size());
-  int64_t bytes = NodeMemory::ControlBytes(members_.capacity());
+  int64_t bytes = NodeMemory::ControlBytes(members_);
   int64_t scratch = NodeMemory::ScratchBytes(ranks, members_.num_nodes());
   if (members_.is_elastic()) {
     // Little is used of the memory for all ranks that may ever join.
-    const int64_t needed = NodeMemory::ControlBytes(members_.initial_size());
+    const int64_t needed = NodeMemory::ControlBytes(members_.initial_size(), members_.initial_size());
     scratch += bytes - needed;
     bytes = needed;
     Result<Segment> elastic = Segment::CreateShared(bytes, scratch, PageSize::kSmall);

@@ -24,7 +24,9 @@ class Communicator {
   // Ranks that have used the communicator equally often get the same number.
   virtual Status CountUse(int64_t* count) = 0;
 
-  // Starts a message, and keeps its bytes until they are sent. One of the two ranks is rank 0.
+  // Returns whether any rank can send to any other. Otherwise one of the two is rank 0.
+  virtual bool AllRanksReachEachOther() const { return true; }
+  // Starts a message, and keeps its bytes until they are sent.
   virtual Status Send(int to, int tag, std::string bytes) = 0;
   // Receives the next message with that tag from any rank, if one has begun to arrive; waits until
   // `deadline` for the rest of it.

@@ -154,6 +154,7 @@ class Sockets final : public Communicator {
   int rank() const override { return job_.rank; }
   int size() const override { return job_.size; }
   std::string Describe() const override { return "Unix sockets, without MPI"; }
+  bool AllRanksReachEachOther() const override { return false; }
 
   Status CountUse(int64_t* count) override {
     *count = use_;

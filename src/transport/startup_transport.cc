@@ -1,7 +1,6 @@
 #include "transport/startup_transport.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/backoff.h"
@@ -17,7 +16,71 @@ constexpr int kTag = 0x4d56;  // "MV"; below 32767, the largest tag that every M
 // How long ranks other than rank 0 wait after the deadline for rank 0 to name the late ranks.
 constexpr auto kGrace = std::chrono::seconds(2);
 constexpr std::chrono::milliseconds kMaxSleep{2};  // between polls
-constexpr size_t kEntryBytes = sizeof(uint32_t) + Transport::kMaxBytes;
+
+// A part of an entry in which it differs from the entry before. The last run of an entry is empty.
+struct Run {
+  uint16_t skipped;  // equal bytes before it
+  uint16_t count;    // bytes that follow
+};
+
+void AppendDifference(const std::string& before, const std::string& entry, std::string* bytes) {
+  for (size_t at = 0;;) {
+    size_t begin = at;
+    while (begin < entry.size() && before[begin] == entry[begin]) ++begin;
+    size_t end = begin;
+    // Few equal bytes cost less than another run.
+    for (size_t i = begin; i < std::min(end + sizeof(Run), entry.size()); ++i) {
+      if (before[i] != entry[i]) end = i + 1;
+    }
+    AppendRaw(Run{static_cast<uint16_t>(begin - at), static_cast<uint16_t>(end - begin)}, bytes);
+    bytes->append(entry, begin, end - begin);
+    if (begin == end) return;
+    at = end;
+  }
+}
+
+// Returns the entries in few bytes: how many equal ones follow each other, and what differs from
+// the entry before, which is mostly zeros in the first one.
+std::string Pack(const std::vector<std::string>& entries) {
+  std::string bytes;
+  std::string before;
+  for (size_t first = 0, next = 0; first < entries.size(); first = next) {
+    const std::string& entry = entries[first];
+    while (next < entries.size() && entries[next] == entry) ++next;
+    AppendRaw(static_cast<uint32_t>(next - first), &bytes);
+    AppendRaw(static_cast<uint16_t>(entry.size()), &bytes);
+    before.resize(entry.size());
+    AppendDifference(before, entry, &bytes);
+    before = entry;
+  }
+  return bytes;
+}
+
+// Reads `count` packed entries. Returns false if the bytes are not that.
+bool Unpack(const std::string& bytes, size_t count, std::vector<std::string>* entries) {
+  FrameReader reader(bytes);
+  entries->clear();
+  std::string entry;
+  while (entries->size() < count) {
+    uint32_t equal = 0;
+    uint16_t size = 0;
+    if (!reader.Read(&equal) || !reader.Read(&size) || equal > count - entries->size()) {
+      return false;
+    }
+    entry.resize(size);
+    size_t at = 0;
+    for (Run run{0, 1}; run.count > 0; at += run.count) {
+      std::string differing;
+      if (!reader.Read(&run) || !reader.ReadText(run.count, &differing)) return false;
+      at += run.skipped;
+      if (at + run.count > size) return false;
+      entry.replace(at, run.count, differing);
+    }
+    if (equal == 0) return false;
+    entries->insert(entries->end(), equal, entry);
+  }
+  return reader.remaining() == 0;
+}
 
 }  // namespace
 
@@ -52,14 +115,10 @@ Status StartupTransport::SendTo(int to, const Status& verdict, const std::string
 Status StartupTransport::Begin(const std::string& mine) {
   if (mine.size() > kMaxBytes) return Status(Code::kInternal, "exchange of too many bytes");
   ++exchange_;
-  const auto length = static_cast<uint32_t>(mine.size());
-  std::string entry(reinterpret_cast<const char*>(&length), sizeof(length));
-  entry += mine;
-  entry.resize(kEntryBytes);
-  if (rank() != 0) return SendTo(0, Status::Ok(), entry);
+  if (rank() != 0) return SendTo(0, Status::Ok(), Pack({mine}));
   entries_.assign(static_cast<size_t>(size()), std::string());
   has_arrived_.assign(static_cast<size_t>(size()), false);
-  entries_[0] = std::move(entry);
+  entries_[0] = mine;
   has_arrived_[0] = true;
   return Status::Ok();
 }
@@ -80,7 +139,10 @@ Status StartupTransport::Receive(const WaitLimit& limit, Header* header, std::st
                   StrCat("rank ", header->sender, " opens its session number ", header->session,
                          ", rank ", rank(), " its number ", session_));
   }
-  if (header->session < session_ || header->exchange != exchange_) return Status::Ok();
+  // A rank that still waits for the list of an earlier exchange learns how a later one has failed.
+  const bool is_of_now =
+      header->exchange == exchange_ || (header->exchange > exchange_ && header->verdict != 0);
+  if (header->session < session_ || !is_of_now) return Status::Ok();
   *got = reader.ReadText(reader.remaining(), body);
   return Status::Ok();
 }
@@ -91,14 +153,16 @@ Status StartupTransport::Gather(const WaitLimit& limit, std::string* list) {
   bool got = true;
   while (got) {
     MV_RETURN_IF_NOT_OK(Receive(limit, &header, &body, &got));
-    if (!got || body.size() != kEntryBytes) continue;
-    entries_[static_cast<size_t>(header.sender)] = body;
+    if (!got) continue;
+    std::vector<std::string> entry;
+    // What cannot be read is of another version, and so is an empty entry.
+    if (!Unpack(body, 1, &entry)) entry.assign(1, "");
+    entries_[static_cast<size_t>(header.sender)] = std::move(entry[0]);
     has_arrived_[static_cast<size_t>(header.sender)] = true;
   }
   if (std::count(has_arrived_.begin(), has_arrived_.end(), false) != 0) return Status::Pending();
-  for (const std::string& entry : entries_) *list += entry;
-  for (int i = 1; i < size(); ++i) MV_RETURN_IF_NOT_OK(SendTo(i, Status::Ok(), *list));
-  return SendAll(limit.deadline);
+  *list = Pack(entries_);
+  return Status::Ok();
 }
 
 Status StartupTransport::TakeList(const WaitLimit& limit, std::string* list) {
@@ -109,11 +173,29 @@ Status StartupTransport::TakeList(const WaitLimit& limit, std::string* list) {
   return header.verdict == 0 ? Status::Ok() : Status(static_cast<Code>(header.verdict), *list);
 }
 
+int StartupTransport::ParentOf(int rank) const {
+  return communicator_->AllRanksReachEachOther() ? (rank - 1) / 2 : 0;
+}
+
+Status StartupTransport::PassOn(const std::string& list, Instant deadline) {
+  for (int i = 2 * rank() + 1; i < size() && ParentOf(i) == rank(); ++i) {
+    MV_RETURN_IF_NOT_OK(SendTo(i, Status::Ok(), list));
+  }
+  return SendAll(deadline);
+}
+
 std::vector<int> StartupTransport::LateRanks() const {
   std::vector<int> late;
   if (rank() != 0) return {0};
+  const auto is_late = [this](int rank) { return !has_arrived_[static_cast<size_t>(rank)]; };
   for (int i = 0; i < size(); ++i) {
-    if (!has_arrived_[static_cast<size_t>(i)]) late.push_back(i);
+    bool waits = false;
+    // A rank may wait for the last list because a rank between it and this one has stopped.
+    for (int on_way = i; exchange_ > 1 && on_way > 0 && !waits;) {
+      on_way = ParentOf(on_way);
+      waits = is_late(on_way);
+    }
+    if (is_late(i) && !waits) late.push_back(i);
   }
   return late;
 }
@@ -155,24 +237,21 @@ Result<std::vector<std::string>> StartupTransport::Exchange(const std::string& m
     return status;
   });
   if (received.pending()) {
-    const Status late(Code::kTimeout, StrCat("waited for ", NameRanks(LateRanks()),
-                                             LimitAdvice(kStartTimeoutOption)));
+    const int parent = rank() == 0 ? 0 : ParentOf(rank());
+    const Status late(
+        Code::kTimeout,
+        StrCat("waited for ", NameRanks(LateRanks()),
+               parent == 0 ? "" : StrCat(", whose answer comes through rank ", parent),
+               LimitAdvice(kStartTimeoutOption)));
     return rank() == 0 ? Report(late) : late;
   }
   if (rank() == 0 && received.code() == Code::kPeerLost) return Report(received);
   MV_RETURN_IF_NOT_OK(received);
-  if (list.size() != kEntryBytes * static_cast<size_t>(size())) {
-    return Status(Code::kTransport, StrCat("startup list of ", list.size(), " bytes, expected ",
-                                           kEntryBytes * static_cast<size_t>(size())));
-  }
+  MV_RETURN_IF_NOT_OK(PassOn(list, deadline));
+  if (rank() == 0) return std::move(entries_);
   std::vector<std::string> all;
-  for (size_t at = 0; at < list.size(); at += kEntryBytes) {
-    uint32_t length = 0;
-    std::memcpy(&length, list.data() + at, sizeof(length));
-    if (length > kMaxBytes) return Status(Code::kTransport, "broken startup list");
-    all.push_back(list.substr(at + sizeof(length), length));
-  }
-  return all;
+  if (Unpack(list, static_cast<size_t>(size()), &all)) return all;
+  return Status(Code::kTransport, StrCat("broken startup list of ", list.size(), " bytes"));
 }
 
 Result<std::unique_ptr<Messenger>> StartupTransport::Connect(const WaitLimit& limit) {

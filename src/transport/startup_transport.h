@@ -1,11 +1,12 @@
 // StartupTransport: the startup exchange over a Communicator, with deadlines, which MPI's own
 // collectives lack.
 //
-// Every rank sends its bytes to rank 0 in an entry of fixed size: their length (uint32_t), the
-// bytes, and padding. Rank 0 sends every rank the entries of all ranks or, at the deadline, an
-// error that names the late ranks. So every other rank can name a rank that never called init.
-// Messages carry the numbers of the session and of the exchange: those of an earlier session or
-// another exchange are dropped, and one of a later session is an error.
+// Every rank sends its bytes to rank 0. Rank 0 sends two ranks the list of what all ranks have
+// sent, and each of those passes it on to two further ranks, and so on; or, at the deadline, rank 0
+// sends every rank an error that names the late ranks. So every other rank can name a rank that
+// never called init. Most ranks send nearly the same, so the list has only what differs from one
+// rank to the next. Messages carry the numbers of the session and of the exchange: those of an
+// earlier session or another exchange are dropped, and one of a later session is an error.
 #pragma once
 
 #include <memory>
@@ -41,12 +42,16 @@ class StartupTransport final : public Transport {
   Status Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got);
   // Sends this rank's entry; rank 0 keeps its own.
   Status Begin(const std::string& mine);
-  // Runs on rank 0. Returns pending until all entries have arrived, then sends the list of them.
+  // Runs on rank 0. Returns pending until all entries have arrived, then sets the list of them.
   Status Gather(const WaitLimit& limit, std::string* list);
-  // Runs on the other ranks. Returns pending until rank 0 has sent the list.
+  // Runs on the other ranks. Returns pending until the list has come.
   Status TakeList(const WaitLimit& limit, std::string* list);
-  // Returns the ranks that have not come; on other ranks than rank 0, which do not know them, rank
-  // 0.
+  // Returns the rank that sends the list to that rank.
+  int ParentOf(int rank) const;
+  // Sends the list to the ranks that get it from this one.
+  Status PassOn(const std::string& list, Instant deadline);
+  // Returns the ranks that have not come, without those to which a late rank had to pass on the
+  // list before; on other ranks than rank 0, which do not know them, rank 0.
   std::vector<int> LateRanks() const;
   // Runs on rank 0. Sends an error to the other ranks, and returns it.
   Status Report(const Status& verdict);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "counting.h"
+#include "support/processes.h"
 #include "support/spanning_members.h"
 
 namespace multiverso::testing {
@@ -135,15 +136,15 @@ TEST(GrowthOfMessages, RoundSendsEachNodeItsPart) {
   }
 }
 
-// A messenger that only counts.
+// A messenger that only counts, by receiver.
 class Sink final : public Messenger {
  public:
-  Sink(int size, SentCounter* counter) : size_(size), counter_(counter) {}
+  explicit Sink(std::vector<int>* received) : received_(received) {}
 
   int rank() const override { return 0; }
-  int size() const override { return size_; }
-  Status Send(int, int tag, const void*, int64_t bytes, Ticket*) override {
-    counter_->Add(tag, bytes);
+  int size() const override { return static_cast<int>(received_->size()); }
+  Status Send(int to, int tag, const void*, int64_t, Ticket*) override {
+    if (tag == kControlTag) ++(*received_)[static_cast<size_t>(to)];
     return Status::Ok();
   }
   Status Receive(int, int, void*, int64_t, Ticket*) override { return Status::Ok(); }
@@ -158,26 +159,48 @@ class Sink final : public Messenger {
   }
 
  private:
-  int size_;
-  SentCounter* counter_;
+  std::vector<int>* received_;
 };
 
-// Goal: one message to few neighbours. All ranks of the job have P^2 today, with one node each.
-TEST(GrowthOfMessages, HeartbeatGoesToEveryRankOfTheOtherNodes) {
+// Returns rank 0 of a job of that many nodes, alone.
+std::unique_ptr<RankContext> FirstOf(int nodes, int per_node, std::vector<int>* received,
+                                     const Hello& hello = Hello()) {
+  received->assign(static_cast<size_t>(nodes * per_node), 0);
+  const int64_t bytes =
+      NodeMemory::ControlBytes(nodes * per_node, per_node) + NodeMemory::ScratchBytes(per_node, nodes);
+  const std::vector<int> sizes(static_cast<size_t>(nodes), per_node);
+  return ValueOf(RankContext::Join(ValueOf(Segment::CreateShared(bytes)),
+                                   SpanningMembers(sizes, 0, hello),
+                                   std::make_unique<Sink>(received)));
+}
+
+// One message to each other node, whatever its size. Goal: to few of them.
+TEST(GrowthOfMessages, HeartbeatGoesToOneRankOfEachOtherNode) {
   for (const int nodes : {4, 8, 16}) {
     for (const int per_node : {1, 2, 4}) {
-      const int size = nodes * per_node;
-      SentCounter counter;
-      const int64_t bytes =
-          NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(per_node, nodes);
-      const auto rank = ValueOf(RankContext::Join(
-          ValueOf(Segment::CreateShared(bytes)),
-          SpanningMembers(std::vector<int>(static_cast<size_t>(nodes), per_node), 0),
-          std::make_unique<Sink>(size, &counter)));
-      rank->control_channel()->AnnounceClose();  // the last heartbeat, which needs no time to pass
-      EXPECT_EQ(counter.Of(kControlTag, kControlTag).messages, (nodes - 1) * per_node);
+      std::vector<int> received;
+      const auto rank = FirstOf(nodes, per_node, &received);
+      (void)rank->control_channel()->Poll();  // the first heartbeat needs no time to pass
+      EXPECT_EQ(std::accumulate(received.begin(), received.end(), 0), nodes - 1);
     }
   }
+}
+
+// The rank that usually receives heartbeats may be suspended, and then does not say who speaks.
+TEST(GrowthOfMessages, HeartbeatGoesToAllRanksOfANodeThatIsNotHeard) {
+  constexpr int kPerNode = 3;
+  Hello hello;
+  hello.options.peer_timeout = std::chrono::seconds(1);
+  std::vector<int> received;
+  const auto rank = FirstOf(3, kPerNode, &received, hello);
+  rank->failure_detector()->RecordHeartbeat(1, false);
+  EXPECT_TRUE(Eventually([&] {
+    rank->failure_detector()->Beat();
+    rank->failure_detector()->RecordHeartbeat(2, false);
+    (void)rank->control_channel()->Poll();
+    return received[kPerNode + 1] > 0 && received[kPerNode + 2] > 0;
+  }));
+  EXPECT_EQ(std::accumulate(received.end() - kPerNode + 1, received.end(), 0), 0);
 }
 
 }  // namespace

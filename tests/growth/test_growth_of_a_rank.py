@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import multiverso as mv
+from multiverso._local.processes import find_sessions
 
 IO = Path("/proc/self/io")
 pytestmark = pytest.mark.skipif(not IO.exists(), reason="the kernel does not count reads of files")
@@ -144,19 +145,22 @@ def test_increment_has_the_changed_rows(tmp_path, kind, dtype, publishes):
     assert bytes_of_increment(np.arange(rows)) <= full + 1_000
 
 
-def test_attaching_reads_every_segment_of_the_job():
-    # Goal: no read more for 40 tables than for 20, since the first segment tells the session.
-    def attach(tables):
-        command = [sys.executable, "-c", WITH_TABLES, str(tables)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout.readline() == "created\n"
-            opened = []
-            number = count(reads, lambda: opened.append(mv.attach(process.pid)))
-            opened[0].close()
-            process.stdin.close()
-        return number
+def reads_of_readers(tables):
+    """Return the reads of attaching to a process with tables, and of `multiverso top`."""
+    command = [sys.executable, "-c", WITH_TABLES, str(tables)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "created\n"
+        opened = []
+        attaching = count(reads, lambda: opened.append(mv.attach(process.pid)))
+        looking = count(reads, lambda: find_sessions(process.pid))
+        opened[0].close()
+        process.stdin.close()
+    return attaching, looking
 
-    ten, twenty, forty = map(attach, (10, 20, 40))
-    assert (twenty - ten, forty - twenty) == (2 * 10, 2 * 20)
+
+def test_only_readers_of_a_job_read_its_tables():
+    (ten, look), (twenty, same), (forty, again) = map(reads_of_readers, (10, 20, 40))
+    assert (twenty - ten, forty - twenty) == (10, 20)
+    assert look == same == again

@@ -89,13 +89,13 @@ typedef struct MV_PeerError {
 MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
-/* Called about every 20 ms by a thread that waits in a call. If it returns NULL, the call
- * continues. Otherwise the result is the reason for which the call is aborted: the call returns
- * MV_ERR_ABORTED, and the text must stay valid until then. If other ranks take part in the call,
- * the session is aborted with this reason, since they can no longer complete the call; with an
- * empty reason, the call goes on instead, and returns MV_ERR_ABORTED at its end. Inside the
- * function MV_SetDefaultInterrupt and all calls on sessions and tables fail with MV_ERR_STATE,
- * except descriptions. */
+/* Called every 20 ms, in long waits every 250 ms and after a signal, by a thread that waits in a
+ * call. If it returns NULL, the call continues. Otherwise the result is the reason for which the
+ * call is aborted: the call returns MV_ERR_ABORTED, and the text must stay valid until then. If
+ * other ranks take part in the call, the session is aborted with this reason, since they can no
+ * longer complete the call; with an empty reason, the call goes on instead, and returns
+ * MV_ERR_ABORTED at its end. Inside the function MV_SetDefaultInterrupt and all calls on sessions
+ * and tables fail with MV_ERR_STATE, except descriptions. */
 typedef const char* (*MV_InterruptCheck)(void* argument);
 /* Sets the function that later waits of the calling thread call. NULL, the default, means none. */
 MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);

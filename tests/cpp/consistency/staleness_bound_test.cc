@@ -54,7 +54,7 @@ TEST(StalenessBound, DoesNotApplyToFinishedWorkers) {
 TEST(StalenessBound, SettlesWhenTheClocksOfOtherNodesHaveArrived) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
   const auto rank = ValueOf(RankContext::Join(
-      ValueOf(Segment::CreateShared(NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1, 2))),
+      ValueOf(Segment::CreateShared(NodeMemory::ControlBytes(2, 1) + NodeMemory::ScratchBytes(1, 2))),
       SpanningMembers({1, 1}, 0), std::make_unique<ThreadMessenger>(room, 0)));
   Segment memory = ValueOf(Segment::CreatePrivate(WorkerClocks::BytesFor(2)));
   StalenessBound bound(1, nullptr, WorkerClocks(memory.data(), rank.get(), "w"));

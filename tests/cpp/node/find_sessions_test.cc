@@ -52,7 +52,7 @@ TEST(FoundSession, OpensAFile) {
   const RankContexts ranks(AllOf(3));
   ranks[2]->memory()->recorder()->Begin(CallKind::kSave, -1, 0);
   const UnnamedFile file(ranks[0]->memory()->control(),
-                         static_cast<size_t>(NodeControl::BytesFor(3)));
+                         static_cast<size_t>(NodeControl::BytesFor(3, 3)));
   const FoundSession found = ValueOf(FoundSession::Open(file.path()));
   EXPECT_TRUE(Contains(found.snapshot().LastCall(2), "save"));
   // No process has locked its byte of this file.
@@ -61,7 +61,7 @@ TEST(FoundSession, OpensAFile) {
 
 TEST(FoundSession, RejectsOtherBytesAndVersions) {
   const RankContexts ranks(AllOf(2));
-  const auto all = static_cast<size_t>(NodeControl::BytesFor(2));
+  const auto all = static_cast<size_t>(NodeControl::BytesFor(2, 2));
   const auto* const bytes = reinterpret_cast<const char*>(ranks[0]->memory()->control());
   const auto open = [](const std::string& path) {
     return FoundSession::Open(path).status().code();

@@ -11,7 +11,7 @@ namespace {
 
 NodeSnapshot SnapshotOf(const RankContext& rank) {
   return ValueOf(NodeSnapshot::Of(reinterpret_cast<const char*>(rank.memory()->control()),
-                                  NodeControl::BytesFor(rank.members().size())));
+                                  NodeControl::BytesFor(rank.members().size(), rank.members().size())));
 }
 
 TEST(NodeSnapshot, DescribesTheLastCallsOfEachRank) {

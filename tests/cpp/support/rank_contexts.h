@@ -47,7 +47,7 @@ class RankContexts {
       : roles_(roles), like_(like) {
     const int size = static_cast<int>(roles.size());
     control_ = ValueOf(
-        Segment::CreateShared(NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(size, 1)));
+        Segment::CreateShared(NodeMemory::ControlBytes(size, size) + NodeMemory::ScratchBytes(size, 1)));
     for (int rank = 0; rank < size - absent; ++rank) ranks_.push_back(Join(rank));
   }
 
