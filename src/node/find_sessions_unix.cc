@@ -61,7 +61,8 @@ std::vector<int64_t> OtherProcesses() {
 std::vector<std::string> SegmentsOf(int64_t pid, uint64_t magic, int64_t offset) {
   std::vector<std::string> found;
   ForEachEntry(StrCat("/proc/", pid, "/fd"), [&](const fs::path& path) {
-    if (IsSegment(path, offset != 0) && ReadNumber(path, offset) == magic) found.push_back(path.string());
+    if (IsSegment(path, offset != 0) && ReadNumber(path, offset) == magic)
+      found.push_back(path.string());
   });
   return found;
 }

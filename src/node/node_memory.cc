@@ -69,8 +69,7 @@ void NodeMemory::StartElastic() const {
 }
 
 char* NodeMemory::scratch(int local_rank, int area) const {
-  return segment_.data() + ControlBytes(*members_) +
-         (local_rank * 2 + area) * scratch_area_bytes();
+  return segment_.data() + ControlBytes(*members_) + (local_rank * 2 + area) * scratch_area_bytes();
 }
 
 int64_t NodeMemory::scratch_area_bytes() const { return AreaBytes(members_->num_nodes()); }
