@@ -32,7 +32,7 @@ class TestMakefile(unittest.TestCase):
     def test_all_parts_run_in_test_all_and_test_release(self):
         (parts,) = re.findall(r"^test-all test-release: PARTS := (.*)$", MAKEFILE, re.MULTILINE)
         (more,) = re.findall(r"^test-release: PARTS \+= (.*)$", MAKEFILE, re.MULTILINE)
-        of_release = ["test-posix", "test-asan", "test-tsan", "fuzz", *SIMULATIONS]
+        of_release = ["test-posix", "test-asan", "test-tsan", "fuzz", *SIMULATIONS, "release-check"]
         self.assertEqual(more.split(), of_release)
         targets = re.findall(r"^(test-\w+):", MAKEFILE, re.MULTILINE)
         parts = [*parts.split(), *more.split()]
