@@ -2,7 +2,7 @@
 // some nodes, and what the leaders of these nodes attach (Attachment).
 //
 // Members that follow each other and make the same call with the same payload are one run. So a
-// barrier is one run, however many ranks it has.
+// barrier is one run, however many ranks it has, or in sync mode a few if their roles differ.
 #pragma once
 
 #include <cstdint>
