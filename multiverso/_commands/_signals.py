@@ -25,7 +25,11 @@ def noted_signals() -> Iterator[list[int]]:
 
 
 def exit_code(code: int, received: list[int]) -> int:
-    """Return 128 + N for an end by signal N, as a shell does, where Popen has -N."""
+    """Return the exit code of the command for that of the job, which is -N for an end by signal N.
+
+    As in a shell, it is 128 + N then. After Ctrl-C it always is. After SIGTERM the code of the job
+    counts, because it says whether the ranks have saved.
+    """
     if received and received[0] != signal.SIGTERM:
         return 128 + received[0]
     return code if code >= 0 else 128 - code

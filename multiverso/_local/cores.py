@@ -132,7 +132,7 @@ def threads_of(environ: Mapping[str, str]) -> int | None:
 
 
 def crowding(ranks: int, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return what to tell so many ranks on this machine if their threads exceed its cores."""
+    """Return advice for so many ranks on this machine if they have more threads than it cores."""
     cores = Cores.find(environ)
     wanted = threads_of(environ)
     threads = wanted or len(cores.cpus) or cores.number

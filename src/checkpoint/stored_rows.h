@@ -1,5 +1,5 @@
-// StoredRows: which rows a section stores that does not store all rows of its range, and how the
-// areas for that say it (docs/checkpoint-format.md).
+// StoredRows: the rows that a section stores if it does not store all rows of its range, and the
+// numbers by which files list them (docs/checkpoint-format.md).
 #pragma once
 
 #include <algorithm>

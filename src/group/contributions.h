@@ -2,7 +2,8 @@
 // some nodes, and what the leaders of these nodes attach (Attachment).
 //
 // Members that follow each other and make the same call with the same payload are one run. So a
-// barrier is one run, however many ranks it has.
+// barrier is one run, however many ranks it has; in sync mode another run begins where the next
+// rank has another role.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@
 namespace multiverso {
 namespace {
 
-// The longest sleep of a leader that waits for other nodes, and of one that has waited for long, for
-// all steps together: what comes last may pass through a sleeping leader in each step.
+// The longest sleep of a leader that waits for other nodes, and of one that has waited for long,
+// for all steps together: what comes last may pass through a sleeping leader in each step.
 constexpr std::chrono::microseconds kLongestNap{5000};
 constexpr std::chrono::microseconds kLongestIdleNap{20000};
 // A leader that attaches values polls for this long after it has begun the collective before it
@@ -120,9 +120,9 @@ void Group::Begin(CollectiveKind kind, const void* data, int64_t bytes) {
   (void)MV_FAILPOINT("group.begun");
   const uint64_t total = group_state_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
   // A total that is too small means that members are missing, unless one died just before it
-  // counted itself (see Wait). A total that is large enough may count a rank that failed in a
-  // collective for lack of a lost rank, and that then began the next one. So LateMembers looks at
-  // each member. In an elastic session, their number changes.
+  // counted itself (see AwaitCompletion). A total that is large enough may count a rank that failed
+  // in a collective for lack of a lost rank, and that then began the next one. So LateMembers looks
+  // at each member. In an elastic session, their number changes.
   if (total < sequence_ * ranks_here_.size() && !peers_->HasRecordedLoss() &&
       !members_->is_elastic()) {
     return;
@@ -213,7 +213,8 @@ bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == me
 
 Status Group::ExchangeAsLeader(Instant until, const WaitLimit& limit, Attachment* attachment) {
   const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
-  // As in Wait, the last rank to begin may have died before it announced that all have begun.
+  // As in AwaitCompletion, the last rank to begin may have died before it announced that all have
+  // begun.
   if (!WaitForWord(&group_state_->gathered, &group_state_->sleeping_leaders, until, gathered,
                    memory_->spin_policy()) &&
       !LateMembers(/*only_here=*/true).empty()) {

@@ -36,7 +36,7 @@ class FailureDetector {
   bool HasMissedHeartbeats() const;
   // Records a heartbeat of another node. After its last one, the node's silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
-  // Returns whether a heartbeat of another node, of which each should have come, is missing.
+  // Returns whether the next heartbeat of another node is late.
   bool MissesHeartbeat(int node) const;
 
   // Returns the seconds since the rank's last heartbeat; 0 if this rank cannot tell, since it knows

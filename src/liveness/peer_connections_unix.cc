@@ -9,10 +9,11 @@
 namespace multiverso {
 namespace {
 
+// There is room for so many connections of processes that are no ranks.
 constexpr size_t kMaxStrangers = 32;
-// A death is reported late: the rank's last messages, over MPI, may still be in flight. And the
-// other ranks of its node, which check the rank every 200 ms and know which collectives it had
-// begun, report first.
+// A death is reported late, because the rank's last messages, over MPI, may still be in flight. If
+// the rank's node has other ranks, they report first: they check the rank every 200 ms, and know
+// which collectives it had begun.
 constexpr auto kMessageDelay = std::chrono::milliseconds(50);
 constexpr auto kNodeReportDelay = std::chrono::milliseconds(300);
 

@@ -95,7 +95,7 @@ struct alignas(64) NodeControl {
   std::atomic<uint64_t> magic;
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
-  char version[32];   // of the library
+  char version[32];        // of the library
   int32_t num_ranks;       // of the session
   int32_t num_ranks_here;  // of this node
   int32_t num_nodes;
@@ -191,9 +191,9 @@ struct alignas(64) NodeControl {
     first_lost.compare_exchange_strong(none, rank + 1);
   }
 
-  // After this struct come two arrays: the slots of all ranks of the session, in rank order, and the
-  // recorders of the ranks of this node, by local rank. The caller passes the size of the first,
-  // since num_ranks may be unset or, in a file, invalid.
+  // After this struct come two arrays: the slots of all ranks of the session, in rank order, and
+  // the recorders of the ranks of this node, by local rank. The caller passes the size of the
+  // first, since num_ranks may be unset or, in a file, invalid.
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
   const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }
   FlightRecorder* recorders(int session_size) {

@@ -27,7 +27,7 @@ void ForEachEntry(const std::string& folder, const Use& use) {
 bool IsSegment(const fs::path& descriptor, bool may_be_table) {
   std::error_code error;
   const std::string target = fs::read_symlink(descriptor, error).string();
-  // The names of memfds, and of segments in files.
+  // A segment is a memfd, or a file whose name begins with "multiverso-".
   if (!may_be_table && target.find("/memfd:multiverso-table") != std::string::npos) return false;
   return target.find("/memfd:multiverso") != std::string::npos ||
          target.find("/multiverso-") != std::string::npos;

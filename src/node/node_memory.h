@@ -43,7 +43,9 @@ class NodeMemory {
   RankSlot& own_slot() const { return slot(members_->rank()); }
   char* scratch(int local_rank, int area) const;  // area 0 or 1 of that rank
   int64_t scratch_area_bytes() const;
-  FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->local_rank(); }
+  FlightRecorder* recorder() const {
+    return control_->recorders(num_ranks()) + members_->local_rank();
+  }
   // Returns how long the ranks of this node poll before they sleep.
   const SpinPolicy& spin_policy() const {
     return members_->num_ranks_here() > cores_ ? kSharedCore : kOwnCore;

@@ -169,9 +169,7 @@ std::vector<int> NodeSnapshot::AwaitedBy(int rank) const {
     return awaited;
   }
   // In sync mode and with bounded staleness, a rank waits for the ranks that have made fewer adds.
-  const auto adds_of = [&](int member) {
-    return RecorderOf(member)->traffic[table].adds.load();
-  };
+  const auto adds_of = [&](int member) { return RecorderOf(member)->traffic[table].adds.load(); };
   for (int other = 0; other < size(); ++other) {
     if (may_be_awaited(other) && adds_of(other) < adds_of(rank)) awaited.push_back(other);
   }

@@ -165,7 +165,8 @@ Status Opening::CreateControl() {
   int64_t scratch = NodeMemory::ScratchBytes(ranks, members_.num_nodes());
   if (members_.is_elastic()) {
     // Little is used of the memory for all ranks that may ever join.
-    const int64_t needed = NodeMemory::ControlBytes(members_.initial_size(), members_.initial_size());
+    const int64_t needed =
+        NodeMemory::ControlBytes(members_.initial_size(), members_.initial_size());
     scratch += bytes - needed;
     bytes = needed;
     Result<Segment> elastic = Segment::CreateShared(bytes, scratch, PageSize::kSmall);

@@ -53,7 +53,8 @@ class ChangedRows {
   // Returns whether rows of the stripe have changed since Close.
   bool IsOpen(int64_t stripe) const;
   // ---- Under the stripe's lock
-  // Makes later changes known apart from those until now, the last of which noted `version`.
+  // Moves the bits of the changes until now, the last of which noted `version`, to a set, so that
+  // later changes are told apart from them.
   void Close(int64_t stripe, uint64_t version) const;
   // Calls body(first, end) for each run of rows that may have changed since a version, where the
   // stripe's last change is later.

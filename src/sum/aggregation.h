@@ -12,9 +12,9 @@
 // that all nodes are busy with it. The sums of the shares are those of the node. Its first worker
 // leads it: it sums them with those of the other nodes as for tables (NodeSum), and all take the
 // result from its scratch memory. A node of one worker stages nothing: it sends pieces and receives
-// results in its own array, without a pause. The time of a small sum is that of its messages, so it
-// has none of its own: each leader attaches its node's sums to the first collective, and adds those
-// of all nodes.
+// results in its own array, without a pause. A small sum has no messages of its own, because they
+// would take most of its time: each leader attaches its node's sums to the first collective, and
+// adds those of all nodes.
 //
 // float16 and bfloat16 are summed in float32, and the sum is rounded once, so over several nodes
 // scratch memory has float32. A mean is a sum that is divided when it is stored.

@@ -16,7 +16,7 @@ constexpr auto kDrainTimeout = std::chrono::milliseconds(200);
 constexpr size_t kMostArrivals = 16;
 // The most pieces that wait to be used again.
 constexpr size_t kMostUnused = 32;
-constexpr int64_t kMaxBytes = int64_t{1} << 30;
+constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of a message; larger ones are refused
 
 // Converts a transport error to PeerLost, since MPI reports a rank's death by failing messages.
 Status AsPeerLost(int rank, const Status& status) {

@@ -39,8 +39,9 @@ void AppendDifference(const std::string& before, const std::string& entry, std::
   }
 }
 
-// Returns the entries in few bytes: how many equal ones follow each other, and what differs from
-// the entry before, which is mostly zeros in the first one.
+// Returns the entries in few bytes. Equal entries that follow each other are packed once, with
+// their number. Of each other entry, only the difference from the entry before is packed; the first
+// one is compared with zeros.
 std::string Pack(const std::vector<std::string>& entries) {
   std::string bytes;
   std::string before;
@@ -140,9 +141,9 @@ Status StartupTransport::Receive(const WaitLimit& limit, Header* header, std::st
                          ", rank ", rank(), " its number ", session_));
   }
   // A rank that still waits for the list of an earlier exchange learns how a later one has failed.
-  const bool is_of_now =
+  const bool is_current =
       header->exchange == exchange_ || (header->exchange > exchange_ && header->verdict != 0);
-  if (header->session < session_ || !is_of_now) return Status::Ok();
+  if (header->session < session_ || !is_current) return Status::Ok();
   *got = reader.ReadText(reader.remaining(), body);
   return Status::Ok();
 }
