@@ -50,13 +50,18 @@ def first_program():
     return re.search(r"complete `train.py`.*?```python\n(.*?)```", readme, re.DOTALL)[1]
 
 
+def environment(path):
+    """Return the variables of a user's programs, which have this PATH."""
+    kept = ("HOME", "LANG", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")
+    return {**{name: os.environ[name] for name in kept if name in os.environ}, "PATH": path}
+
+
 def run(command, folder, path):
     """Run a command with a time limit; return its output. The PATH is `path`."""
-    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
     done = subprocess.run(
         [*map(str, command)],
         cwd=folder,
-        env={**kept, "PATH": path},
+        env=environment(path),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -72,22 +77,23 @@ def run(command, folder, path):
 def check(python, wheel, mpi, folder):
     """Install the wheel for a Python and an MPI, and run the programs."""
     extras, mpirun = MPIS[mpi]
-    environment, tools = folder / "environment", folder / "tools"
-    subprocess.run([python, "-m", "venv", environment], check=True)
-    install = [environment / "bin" / "python", "-m", "pip", "install", "-q", f"{wheel}[{extras}]"]
-    subprocess.run(install, check=True, cwd=folder, timeout=TIMEOUT)
+    bin_folder, tools = folder / "environment" / "bin", folder / "tools"
+    path = os.pathsep.join([str(bin_folder), str(tools)])
     tools.mkdir()
+    run([python, "-m", "venv", folder / "environment"], folder, path)
+    # A dependency without a wheel would need a compiler.
+    options = ["-q", "--only-binary", ":all:"]
+    install = [bin_folder / "python", "-m", "pip", "install", *options]
+    run([*install, f"{wheel}[{extras}]"], folder, path)
     for tool in TOOLS:
-        if path := shutil.which(tool):
-            (tools / tool).symlink_to(path)
+        if found := shutil.which(tool):
+            (tools / tool).symlink_to(found)
     (folder / "train.py").write_text(first_program(), "utf-8")
     shutil.copy(ROOT / "tests" / "test_multiverso.py", folder)
-    path = os.pathsep.join([str(environment / "bin"), str(tools)])
-    bin_folder = environment / "bin"
     start = ["multiverso", "run", "-np", 2] if not mpirun else [*mpirun, "-np", 2, "python"]
     programs = [
         ([*start, "train.py"], "2 worker(s) found"),
-        (["multiverso", "demo", "-np", 2], "error"),
+        (["multiverso", "demo", "-np", 2], "workers 2"),
         (["python", "-m", "unittest", "test_multiverso.py"], "OK"),
         ([*start, "test_multiverso.py"], "OK"),
         (["multiverso", "doctor", "-np", 2, *(["--mpi"] if mpirun else [])], ""),

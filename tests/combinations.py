@@ -49,7 +49,8 @@ SESSIONS: dict[str, dict[str, Any]] = {
 
 #: The kinds of tables, and the constructor of each.
 KINDS: dict[str, Callable[..., Any]] = {
-    "array": lambda **options: mv.ArrayTable(4, **options),
+    # A smaller one is on one of several nodes.
+    "array": lambda **options: mv.ArrayTable(5000, **options),
     "matrix": lambda **options: mv.MatrixTable(4, 4, np.zeros((4, 4), int), **options),
     "dense": lambda **options: mv.MatrixTable(4, 4, np.zeros((4, 4), int), **options),
     "lazy": lambda init, **options: mv.ArrayTable(4, init, **options),
@@ -315,7 +316,7 @@ def _sync(used: Collection[str]) -> None:
 
 def _add_and_get(table: Any, kind: str) -> None:
     is_array = kind in ("array", "wire", "lazy")
-    delta = np.ones(4 if is_array else (2, 4), table.value_dtype)
+    delta = np.ones(table.shape if is_array else (2, 4), table.value_dtype)
     if is_array:
         table.add(delta)
         table.get()

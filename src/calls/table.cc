@@ -149,11 +149,8 @@ Status Table::RunOnRoute(const Request& request, const WaitLimit& limit) {
 }
 
 Result<const void*> Table::Memory() const {
-  const bool is_divided = partition().node_rows().count() != spec().num_row;
-  const FeatureSet used = spec().features() | context_.mode.features();
-  MV_RETURN_IF_NOT_OK(
-      CheckSupported(used.With(Feature::kLiveView).With(Feature::kNodes, is_divided))
-          .In(StrCat(Where("view"), ": ", spec().Describe())));
+  MV_RETURN_IF_NOT_OK(CheckSupported(features().With(Feature::kLiveView))
+                          .In(StrCat(Where("view"), ": ", spec().Describe())));
   return static_cast<const void*>(shard()->parameters());
 }
 

@@ -223,6 +223,8 @@ Status Group::ExchangeAsLeader(Instant until, const WaitLimit& limit, Attachment
   const auto eager = attachment == nullptr ? Backoff::kEager : kEagerWithValues;
   const auto exchange = [&]() -> Status {
     const Status exchanged = exchange_->Exchange(sequence_, attachment);
+    // The other ranks of this node would wait for the end of the call.
+    if (exchanged.code() == Code::kTransport) state_->Abort(exchanged);
     if (!exchanged.pending()) return exchanged;
     // A signal does not end the naps between the polls.
     MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));

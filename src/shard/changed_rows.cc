@@ -61,11 +61,11 @@ void ChangedRows::Close(int64_t stripe, uint64_t version) const {
   uint64_t* const set = FreeSet(stripe);
   set[0] = version;
   for (int64_t word = 0; word < words_; ++word) {
-    set[1 + word] |= now_[stripe * words_ + word].load(std::memory_order_relaxed);
-  }
-  // A word may get more bits meanwhile, which remain if they come after the exchange.
-  for (int64_t word = 0; word < words_; ++word) {
-    set[1 + word] |= now_[stripe * words_ + word].exchange(0, std::memory_order_relaxed);
+    std::atomic<uint64_t>& now = now_[stripe * words_ + word];
+    const uint64_t bits = now.load(std::memory_order_relaxed);
+    set[1 + word] |= bits;
+    // If this rank dies before, some rows are in both. Bits that the word gets meanwhile remain.
+    now.fetch_and(~bits, std::memory_order_release);
   }
 }
 
