@@ -10,8 +10,9 @@ namespace multiverso::testing {
 namespace {
 
 NodeSnapshot SnapshotOf(const RankContext& rank) {
-  return ValueOf(NodeSnapshot::Of(reinterpret_cast<const char*>(rank.memory()->control()),
-                                  NodeControl::BytesFor(rank.members().size(), rank.members().size())));
+  return ValueOf(
+      NodeSnapshot::Of(reinterpret_cast<const char*>(rank.memory()->control()),
+                       NodeControl::BytesFor(rank.members().size(), rank.members().size())));
 }
 
 TEST(NodeSnapshot, DescribesTheLastCallsOfEachRank) {
