@@ -23,8 +23,9 @@
 namespace multiverso::fuzz {
 namespace {
 
-constexpr int64_t kArraySize = 10;  // rank 1 has elements 5 to 9
-constexpr int64_t kRows = 8;        // rank 1 has rows 4 to 7
+// Rank 1 has the second half of each table. Smaller tables would be on one node.
+constexpr int64_t kArraySize = 5000;
+constexpr int64_t kRows = 2000;
 constexpr int64_t kColumns = 3;
 constexpr auto kPatience = std::chrono::seconds(60);
 
@@ -264,22 +265,24 @@ std::string SeedOf(RequestKind kind, int64_t table_id, int64_t first, int64_t co
 
 std::vector<std::string> Seeds() {
   Job* const job = TheJob();
+  constexpr int64_t kElement = kArraySize / 2;
+  constexpr int64_t kOfRow = kRows / 2 * kColumns;
   return {
       // kind, table_id, first, count, row_elements, element_bytes
-      SeedOf(RequestKind::kGet, job->array_id(), 5, 5, 1, 8),
-      SeedOf(RequestKind::kAdd, job->array_id(), 6, 3, 1, 8),
-      SeedOf(RequestKind::kAddGet, job->array_id(), 5, 5, 1, 8),
-      SeedOf(RequestKind::kStore, job->matrix_id(), 12, 12, 1, 8),
+      SeedOf(RequestKind::kGet, job->array_id(), kElement, 5, 1, 8),
+      SeedOf(RequestKind::kAdd, job->array_id(), kElement + 1, 3, 1, 8),
+      SeedOf(RequestKind::kAddGet, job->array_id(), kElement, 5, 1, 8),
+      SeedOf(RequestKind::kStore, job->matrix_id(), kOfRow, 12, 1, 8),
       SeedOf(RequestKind::kGetRows, job->matrix_id(), 0, 4, kColumns, 8),
       SeedOf(RequestKind::kAddRows, job->matrix_id(), 0, 3, kColumns, 8),
       SeedOf(RequestKind::kAddRows, job->adagrad_id(), 0, 2, kColumns, 4),
       SeedOf(RequestKind::kSetHyper, job->adagrad_id(), 0, 0, 1, 4),
-      SeedOf(RequestKind::kTouch, job->adagrad_id(), kRows / 2 * kColumns, kColumns, 1, 4),
+      SeedOf(RequestKind::kTouch, job->adagrad_id(), kOfRow, kColumns, 1, 4),
       SeedOf(RequestKind::kTouchRows, job->adagrad_id(), 0, 2, 1, 8),
-      SeedOf(RequestKind::kGet, job->matrix_id(), 13, 4, 1, 8, /*width=*/2),
-      SeedOf(RequestKind::kAdd, job->matrix_id(), 12, 8, 1, 8, /*width=*/2),
-      SeedOf(RequestKind::kFetchAdd, job->array_id(), 7, 1, 1, 8),
-      SeedOf(RequestKind::kCompareSwap, job->matrix_id(), 14, 1, 1, 8),
+      SeedOf(RequestKind::kGet, job->matrix_id(), kOfRow + 1, 4, 1, 8, /*width=*/2),
+      SeedOf(RequestKind::kAdd, job->matrix_id(), kOfRow, 8, 1, 8, /*width=*/2),
+      SeedOf(RequestKind::kFetchAdd, job->array_id(), kElement + 2, 1, 1, 8),
+      SeedOf(RequestKind::kCompareSwap, job->matrix_id(), kOfRow + 2, 1, 1, 8),
   };
 }
 
