@@ -2,11 +2,12 @@
 // its first member.
 //
 // When every member on a node has begun a collective, their slots in the node's control segment
-// hold the node's contribution. The n leaders stand in a circle. In step k, each sends what it has
-// to the leader 2^k places further on, and takes as much from the leader 2^k places before. So it
-// has the contributions of 2^k nodes before step k, and those of all nodes after log2(n) steps
-// (Bruck's allgather). Then it writes the payloads where the ranks of its node read them, once if
-// all are equal (Contributions), and the collective is complete on the node.
+// hold the node's contribution. The n leaders have an order, in which the first follows the last.
+// In step k, each sends what it has to the leader 2^k places further on, and takes as much from the
+// leader 2^k places before. So it has the contributions of 2^k nodes before step k, and those of
+// all nodes after log2(n) steps (Bruck's allgather). Then it writes the payloads where the ranks of
+// its node read them, once if all are equal (Contributions), and the collective is complete on the
+// node.
 //
 // A contribution may come through any node. So a leader that gives up a collective because a rank
 // is lost tells nobody: the others lack its messages, and give up because of the same rank.

@@ -74,7 +74,8 @@ class ChangedRows {
   uint64_t* SetOf(int64_t stripe, int index) const {
     return sets_ + (stripe * kSets + index) * (1 + words_);
   }
-  // Returns an unused set, after adding one to a later one if there is none.
+  // Returns an unused set. If all are in use, it first adds the bits of one to those of a later
+  // one.
   uint64_t* FreeSet(int64_t stripe) const;
 
   StripeLayout layout_;
