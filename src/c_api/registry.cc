@@ -160,11 +160,9 @@ Status StaleHandleError(const char* name, bool is_from_before_fork) {
 
 void RecordLosses(const SessionEntry& entry) {
   const PeerStatus& peers = *entry.session->context()->peers();
-  // Other nodes end without MPI_Finalize if they have lost this rank, and its own node does not.
-  const Membership& members = entry.session->members();
-  const int excluded_by = peers.ExcludedBy(members.rank());
-  const bool is_lost_elsewhere = excluded_by >= 0 && !members.is_local(excluded_by);
-  const bool has_losses = is_lost_elsewhere || !peers.LostRanks().empty();
+  // A suspended rank may never come to MPI_Finalize. It and the others know of each other that they
+  // end without.
+  const bool has_losses = peers.AnyExcludedForSilence() || !peers.LostRanks().empty();
   if (!peers.AnyDied() && (!has_losses || !entry.uses_mpi)) return;
   has_lost_ranks.store(true);
   MpiCommunicator::SkipFinalizeAtExit(true);

@@ -128,7 +128,11 @@ bool ControlChannel::Handle(const ControlMessage& message) {
   switch (message.kind) {
     case ControlMessage::kAborted: {
       if (message.code >= 0) return false;
+      if (message.sequence > static_cast<uint64_t>(members_->size())) return false;
       const Status why(static_cast<Code>(message.code), message.text);
+      if (message.rank >= 0 && message.sequence > 0) {
+        peers_->RecordExclusion(message.rank, static_cast<int>(message.sequence) - 1);
+      }
       memory_->RecordAbort(message.sender,
                            message.rank < 0 ? why : peers_->About(message.rank, why));
       return true;
@@ -161,10 +165,7 @@ bool ControlChannel::HandleOwnExclusion(const ControlMessage& message) {
   const int by = static_cast<int>(message.sequence) - 1;
   if (by < 0 || members_->is_local(by)) return false;
   // A node is silent as a whole, and only its service ranks receive this message.
-  for (const int rank : members_->node_ranks()) {
-    int32_t nobody = 0;
-    (void)memory_->slot(rank).excluded_by.compare_exchange_strong(nobody, by + 1);
-  }
+  for (const int rank : members_->node_ranks()) peers_->RecordExclusion(rank, by);
   return true;
 }
 
@@ -200,10 +201,11 @@ void ControlChannel::SendTo(int node, const ControlMessage& message) {
   (void)messenger_->Post(ServiceRankOf(node), kControlTag, MakeFrame(FrameKind::kControl, message));
 }
 
-void ControlChannel::SendAbort(const Status& why) {
+void ControlChannel::SendAbort(const Status& why, bool excludes) {
   ControlMessage message = MessageAbout(why.peer() == nullptr ? -1 : why.peer()->rank,
                                         ControlMessage::kAborted, *members_);
   message.code = static_cast<int32_t>(why.code());
+  if (excludes) message.sequence = static_cast<uint64_t>(members_->rank()) + 1;
   CopyText(message.text, why.text());
   SendToOtherNodes(message);
   messenger_->AwaitPosted(Clock::now() + kSendTimeout);

@@ -65,8 +65,9 @@ class ControlChannel {
 
   // SendAbort, SendDeath and SendLosses wait briefly until their messages are sent, since the
   // process may be about to end. If another thread hangs in MPI (WarnIfStuck), no message is sent.
-  // SendAbort reports that this rank aborts the session.
-  void SendAbort(const Status& why);
+  // SendAbort reports that this rank aborts the session, and whether it excludes the rank that the
+  // error is about.
+  void SendAbort(const Status& why, bool excludes = false);
   // Reports that a rank of another node died, to one service rank of each third node. One receiver
   // is enough, since every rank that sees the death reports it.
   void SendDeath(int rank, const std::string& how);

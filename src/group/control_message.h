@@ -24,8 +24,9 @@ struct ControlMessage {
   int32_t rank = 0;  // the rank that it is about; -1 for kAborted if the error is about none
   // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one.
   int32_t code = 0;
-  int32_t group = 0;                 // this and the next: kLateQuestion
-  uint64_t sequence = 0;             // kExit: whether the rank was silent, and may run again
+  int32_t group = 0;  // this and the next: kLateQuestion
+  // kExit and kAborted: 1 + the rank that has found `rank` silent, or 0.
+  uint64_t sequence = 0;
   uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
   char text[512] = {};
 };

@@ -71,16 +71,16 @@ Status SessionState::ReportLost(int rank, const std::string& text) {
 Status SessionState::AbortForSilentRank(int rank, const std::string& waiting_in) {
   const Status timeout =
       SilenceOf(rank, StrCat(" while rank ", members_->rank(), " waited for it in ", waiting_in));
-  Abort(timeout);
-  Exclude(rank);
+  abort_is_known_.store(true, std::memory_order_relaxed);
+  AbortAndExclude(rank, timeout);
+  AnnounceClose();
   return timeout;
 }
 
 void SessionState::AbortIfAnyIsSilent() {
   for (const int rank : members_->node_ranks()) {
     if (!peers_->EndsSession(rank) || peers_->IsLost(rank)) continue;
-    AbortInBackground(SilenceOf(rank, ""));
-    Exclude(rank);
+    AbortAndExclude(rank, SilenceOf(rank, ""));
   }
 }
 
@@ -92,10 +92,12 @@ Status SessionState::SilenceOf(int rank, const std::string& meanwhile) const {
                           meanwhile, peers_->Trace(rank))));
 }
 
-void SessionState::Exclude(int silent_rank) const {
-  int32_t nobody = 0;
-  (void)memory_->slot(silent_rank)
-      .excluded_by.compare_exchange_strong(nobody, members_->rank() + 1);
+void SessionState::AbortAndExclude(int silent_rank, const Status& timeout) {
+  if (channel_ != nullptr) channel_->SendAbort(timeout, /*excludes=*/true);
+  // Every rank that learns of the abort also knows of the loss when it ends. In the moment between
+  // these lines, others report the loss in place of the timeout.
+  peers_->RecordExclusion(silent_rank, members_->rank());
+  memory_->RecordAbort(members_->rank(), timeout);
 }
 
 void SessionState::RecordDeath(int rank, const std::string& how, int known_loss) {

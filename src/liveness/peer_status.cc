@@ -143,6 +143,13 @@ bool PeerStatus::AnyDied() const {
   return false;
 }
 
+bool PeerStatus::AnyExcludedForSilence() const {
+  for (int rank = 0; rank < members_->size(); ++rank) {
+    if (IsExcludedForSilence(rank)) return true;
+  }
+  return false;
+}
+
 bool PeerStatus::IsExcluded(int rank) const {
   if (!members_->survives_losses()) return false;
   const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
@@ -199,6 +206,11 @@ int PeerStatus::MasterOf(const std::vector<int>& ranks) const {
   const auto first =
       std::find_if(ranks.begin(), ranks.end(), [&](int rank) { return members_->is_worker(rank); });
   return first == ranks.end() ? members_->master_rank() : *first;
+}
+
+void PeerStatus::RecordExclusion(int rank, int by) const {
+  int32_t nobody = 0;
+  (void)memory_->slot(rank).excluded_by.compare_exchange_strong(nobody, by + 1);
 }
 
 void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& reason,

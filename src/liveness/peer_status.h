@@ -66,6 +66,8 @@ class PeerStatus final : public OwnerProbe {
   // Returns whether any other rank has died, as far as this rank can tell, or its node is
   // silent.
   bool AnyDied() const;
+  // Returns whether any rank, this one too, was excluded because it was silent.
+  bool AnyExcludedForSilence() const;
 
   // Returns whether the other ranks continue without that rank. An excluded rank begins no further
   // collective. Always false in a session that does not survive losses. In an elastic session, the
@@ -100,6 +102,8 @@ class PeerStatus final : public OwnerProbe {
   int CurrentMaster() const;
   int MasterOf(const std::vector<int>& ranks) const;
 
+  // Records that rank `by` has found that rank silent, unless another has before.
+  void RecordExclusion(int rank, int by) const;
   // Records that a rank of another node left or died. Only the first report counts. `sequences`
   // holds, for each group, the latest collective that the rank had begun, or 0 if it is unknown.
   // `excluded_by` is the rank that has found it silent, so that it may run again, or -1.
