@@ -237,9 +237,7 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, 
   abort_noticed_.reset();
   for (;;) {
     const Instant now = Clock::now();
-    // A loss that ends a session over nodes is to reach all its ranks at about the same time.
-    const bool spans_nodes = context_->members().spans_nodes();
-    const Instant next_check = spans_nodes ? limit.NextCheck(now) : limit.NextWake(now);
+    const Instant next_check = limit.NextWake(now);
     const bool is_done = work == nullptr
                              ? SleepUntil(&words_->moves, &words_->sleepers, next_check, done)
                              : work(next_check);

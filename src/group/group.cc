@@ -172,8 +172,7 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
     const Instant began = Clock::now();
-    // A loss that ends a session over nodes is to reach all its ranks at about the same time.
-    const Instant until = members_->spans_nodes() ? limit.NextCheck(began) : limit.NextWake(began);
+    const Instant until = limit.NextWake(began);
     if (IsLeader()) {
       const Status exchanged = ExchangeAsLeader(until, limit, attachment);
       if (exchanged.ok()) break;
