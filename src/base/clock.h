@@ -54,7 +54,7 @@ class Interrupt {
   // that the call has waited, within bounds. A sleep that ends before the next question is due
   // (Check) is followed by a shorter one, so that no signal waits for its question.
   Instant NextWake(Instant now) {
-    constexpr std::chrono::milliseconds kMaxInterval{250};
+    constexpr std::chrono::milliseconds kMaxInterval{500};
     NoteWait(now);
     wake_ = is_early_
                 ? next_

@@ -145,12 +145,10 @@ Status CollectiveCall::AwaitEnd(uint32_t number, const WaitLimit& limit) const {
   };
   PeerWatch watch(&context_->members(), context_->peers(), context_->state());
   watch.Begin();
+  (void)SpinUntil(is_over, context_->memory()->spin_policy());
   while (!is_over()) {
     const Instant until = limit.NextWake(Clock::now());
-    if (WaitForWord(&calls().changes, &calls().sleepers, until, is_over,
-                    context_->memory()->spin_policy())) {
-      break;
-    }
+    if (SleepUntil(&calls().changes, &calls().sleepers, until, is_over)) break;
     MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
     // The participants may all have ended in the call, which is then over.
     const auto joined = static_cast<int>(LowOf(calls().latest.load(std::memory_order_acquire)));

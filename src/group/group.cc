@@ -170,6 +170,8 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
     return CheckCanBegin(OwnKind());
   }
   const auto completed = [&] { return IsCompleted(); };
+  const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
+  (void)SpinUntil([&] { return IsLeader() ? gathered() : completed(); }, memory_->spin_policy());
   while (!completed()) {
     const Instant began = Clock::now();
     const Instant until = limit.NextWake(began);
@@ -177,8 +179,7 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
       const Status exchanged = ExchangeAsLeader(until, limit, attachment);
       if (exchanged.ok()) break;
       if (!exchanged.pending()) return exchanged;
-    } else if (WaitForWord(&group_state_->completed, &group_state_->sleepers, until, completed,
-                           memory_->spin_policy())) {
+    } else if (SleepUntil(&group_state_->completed, &group_state_->sleepers, until, completed)) {
       break;
     }
     // The abort is checked before lost ranks, because ranks may have ended due to the abort.
@@ -211,11 +212,11 @@ Status Group::AwaitCompletion(const WaitLimit& limit, Attachment* attachment) {
 bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == members_->rank(); }
 
 Status Group::ExchangeAsLeader(Instant until, const WaitLimit& limit, Attachment* attachment) {
-  const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
   // As in AwaitCompletion, the last rank to begin may have died before it announced that all have
   // begun.
-  if (!WaitForWord(&group_state_->gathered, &group_state_->sleeping_leaders, until, gathered,
-                   memory_->spin_policy()) &&
+  const auto gathered = [&] { return HasReached(group_state_->gathered, sequence_); };
+  if (!gathered() &&
+      !SleepUntil(&group_state_->gathered, &group_state_->sleeping_leaders, until, gathered) &&
       !LateMembers(/*only_here=*/true).empty()) {
     return Status::Pending();
   }

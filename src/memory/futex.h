@@ -41,7 +41,7 @@ void YieldCore();
 // order to end several sleeps at once.
 void SleepPrecisely();
 
-// How long to poll for a condition before a sleep. Most waits are short, and a sleep with its
+// How long to poll for a condition before the first sleep of a wait. Most waits are short, and a sleep with its
 // wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps the awaited
 // rank from running.
 struct SpinPolicy {
@@ -96,13 +96,6 @@ inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t
   if (sleepers.load(std::memory_order_seq_cst) == 0) return;
   word->fetch_add(1, std::memory_order_seq_cst);
   WakeWord(word, kWakeAll);
-}
-
-// Polls first, then sleeps. Returns whether done() became true before `until` or a signal.
-template <class Done>
-bool WaitForWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
-                 Done done, const SpinPolicy& spin_policy = kOwnCore) {
-  return SpinUntil(done, spin_policy) || SleepUntil(word, sleepers, until, done);
 }
 
 }  // namespace multiverso

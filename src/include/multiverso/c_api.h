@@ -89,7 +89,7 @@ typedef struct MV_PeerError {
 MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
-/* Called every 20 ms, in long waits every 250 ms and after a signal, by a thread that waits in a
+/* Called every 20 ms, in long waits every 500 ms and after a signal, by a thread that waits in a
  * call. If it returns NULL, the call continues. Otherwise the result is the reason for which the
  * call is aborted: the call returns MV_ERR_ABORTED, and the text must stay valid until then. If
  * other ranks take part in the call, the session is aborted with this reason, since they can no

@@ -23,7 +23,7 @@ struct Signal {
   // Waits until the word is `value`.
   bool Await(uint32_t value, Instant until) {
     const auto has_come = [&] { return word.load() == value; };
-    while (!WaitForWord(&word, &sleepers, until, has_come) && Clock::now() < until) {
+    while (!SleepUntil(&word, &sleepers, until, has_come) && Clock::now() < until) {
     }
     return has_come();
   }
@@ -33,7 +33,7 @@ struct Signal {
   }
 };
 
-TEST(WaitForWord, WakesForAnotherProcess) {
+TEST(SleepUntil, WakesForAnotherProcess) {
   const Shared<Signal> signal;
   Child sleeper([&] { return signal->Await(1, Patience()) ? 0 : 1; });
   EXPECT_TRUE(Eventually([&] { return signal->sleepers.load() == 1; }));
@@ -44,7 +44,7 @@ TEST(WaitForWord, WakesForAnotherProcess) {
 
 // A wake between the check of the condition and the sleep must not be lost. The sleeps are
 // unbounded, so a lost wake ends the test at its time limit.
-TEST(WaitForWord, MissesNoWakeInManyRounds) {
+TEST(SleepUntil, MissesNoWakeInManyRounds) {
   constexpr uint32_t kRounds = 4000;
   Signal turn;
   OnThreads(2, [&](int me) {
