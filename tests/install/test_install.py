@@ -71,7 +71,8 @@ class TestInstall(unittest.TestCase):
         run(sys.executable, "-c", build, cls.tmp, cwd=source)
         (cls.sdist,) = cls.tmp.glob("*.tar.gz")
         cls.build_wheel, cls.install_wheel = run_lines("Dockerfile")
-        cls.shell(cls.build_wheel, Path(sys.executable).parent, CMAKE_ARGS=FAST_BUILD)
+        programs = Path(sys.executable).parent
+        cls.shell(cls.build_wheel, programs, CMAKE_ARGS=FAST_BUILD, timeout=550)
         (cls.wheel,) = cls.tmp.glob("wheels/*.whl")
 
     @classmethod

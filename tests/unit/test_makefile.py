@@ -105,7 +105,7 @@ class TestMissingTools(unittest.TestCase):
                 with self.subTest(missing):
                     result = subprocess.run(
                         [shutil.which("make"), "demo", f"PYTHON={python}"],
-                        cwd=tree, env={"PATH": str(tools)}, timeout=600,
+                        cwd=tree, env={"PATH": str(tools)}, timeout=550,
                         capture_output=True, text=True,
                     )  # fmt: skip
                     self.assertEqual(result.returncode, 2)
@@ -126,7 +126,7 @@ class TestMissingTools(unittest.TestCase):
                 f"PYTHONS={wanted}",
             ]
             result = subprocess.run(
-                command, cwd=folder, timeout=600, capture_output=True, text=True
+                command, cwd=folder, timeout=550, capture_output=True, text=True
             )
             self.assertEqual(result.returncode, 2)
             self.assertIn(f"expected Python with {wanted} for .venv-jax, received", result.stderr)

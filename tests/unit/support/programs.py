@@ -9,8 +9,9 @@ from pathlib import Path
 
 import multiverso
 
-#: Seconds after which a program is killed, far more than any program needs.
-WALL_TIMEOUT = 600
+#: Seconds after which a program is killed, far more than any program needs. A test has 600 s, so
+#: that a program that hangs is named with its output, and not only its test.
+WALL_TIMEOUT = 300
 
 #: Prefixes of variables of launchers and MPIs. A program that inherited them would join a job.
 LAUNCHER_PREFIXES = ("OMPI_COMM_", "PMI", "PMIX_", "MPI_LOCAL", "SLURM_", "MPI4PY_", "HYDI_")
