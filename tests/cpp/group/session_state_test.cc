@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/jobs.h"
 #include "support/limits.h"
 #include "support/processes.h"
 #include "support/rank_contexts.h"
@@ -117,6 +118,17 @@ TEST(SessionState, NamesTheLateRankToRanksThatWaitedForItToo) {
   const Status late = ranks[2]->state()->CheckRunning(/*was_waiting=*/false);
   ASSERT_NE(late.peer(), nullptr);
   EXPECT_EQ(late.peer()->rank, 0);
+}
+
+TEST(SessionState, LetsEveryRankThatLearnsOfTheAbortKnowWhoWasSilent) {
+  const VirtualNodes nodes(2);
+  RunJobWithoutShutdown(AllOf(4), kPatience, [](Session* session, int rank) {
+    RankContext& context = *session->context();
+    if (rank == 2) (void)context.state()->AbortForSilentRank(3, "barrier");
+    AwaitAbort(session);
+    EXPECT_EQ(context.peers()->ExcludedBy(3), 2);
+    EXPECT_TRUE(context.peers()->AnyExcludedForSilence());
+  });
 }
 
 TEST(SessionState, ReportsTheAbortOfALostRankRatherThanItsLoss) {
