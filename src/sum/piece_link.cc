@@ -1,10 +1,9 @@
 #include "sum/piece_link.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/backoff.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -36,8 +35,10 @@ PieceLink::PieceLink(Messenger* messenger, int tag)
       unused_(std::make_shared<std::vector<std::unique_ptr<SumPiece>>>()) {}
 
 PieceLink::~PieceLink() {
-  const Instant give_up = Clock::now() + kDrainTimeout;
-  while (Advance().ok() && !AllSent() && Clock::now() < give_up) std::this_thread::yield();
+  (void)PollUntil(Clock::now() + kDrainTimeout, Backoff(std::chrono::milliseconds(1)), [this] {
+    MV_RETURN_IF_NOT_OK(Advance());
+    return AllSent() ? Status::Ok() : Status::Pending();
+  });
   // The memory of messages in flight is leaked, because the transport may still use it.
   for (Departure& send : sends_) (void)new Piece(std::move(send.piece));  // NOLINT
   for (Arrival& arrival : arrivals_) {

@@ -1,7 +1,6 @@
 #include "transport/messenger.h"
 
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include "base/backoff.h"
@@ -49,11 +48,8 @@ bool Messenger::Advance() {
 }
 
 bool Messenger::AwaitPosted(Instant until) {
-  while (!Advance()) {
-    if (Clock::now() >= until) return false;
-    std::this_thread::yield();
-  }
-  return true;
+  const auto sent = [this] { return Advance() ? Status::Ok() : Status::Pending(); };
+  return PollUntil(until, Backoff(std::chrono::milliseconds(1)), sent).ok();
 }
 
 void Messenger::Drain(Instant until) {
