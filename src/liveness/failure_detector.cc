@@ -9,9 +9,13 @@
 namespace multiverso {
 namespace {
 
-// A heartbeat is sent ten times per peer_timeout, within these bounds.
-constexpr std::chrono::nanoseconds kMaxInterval = std::chrono::seconds(1);
+// A heartbeat is sent once a second, but at least ten times per peer_timeout, of which it takes no
+// less than this.
+constexpr std::chrono::nanoseconds kUsualInterval = std::chrono::seconds(1);
 constexpr std::chrono::nanoseconds kMinInterval = std::chrono::milliseconds(5);
+// Each node sends one to each other node. So many nodes send them more rarely: 500 messages per
+// second take less than one percent of a core.
+constexpr std::chrono::nanoseconds kIntervalPerNode = std::chrono::milliseconds(2);
 // A rank whose own last heartbeat is older than this many intervals was suspended, or had no CPU.
 constexpr int kMissedHeartbeats = 3;
 
@@ -22,7 +26,8 @@ FailureDetector::FailureDetector(NodeControl* control, const Membership* members
       members_(members),
       listeners_(members->service_ranks(members->node())),
       timeout_(std::max<std::chrono::nanoseconds>(members->peer_timeout(), 10 * kMinInterval)),
-      interval_(std::min(kMaxInterval, timeout_ / 10)) {}
+      interval_(std::min(std::max(kUsualInterval, members->num_nodes() * kIntervalPerNode),
+                         timeout_ / 10)) {}
 
 void FailureDetector::Beat() {
   const int64_t now = NanosecondsNow();

@@ -174,7 +174,7 @@ std::unique_ptr<RankContext> FirstOf(int nodes, int per_node, std::vector<int>* 
                                    std::make_unique<Sink>(received)));
 }
 
-// One message to each other node, whatever its size. Goal: to few of them.
+// One message to each other node, whatever its size.
 TEST(GrowthOfMessages, HeartbeatGoesToOneRankOfEachOtherNode) {
   for (const int nodes : {4, 8, 16}) {
     for (const int per_node : {1, 2, 4}) {
@@ -183,6 +183,14 @@ TEST(GrowthOfMessages, HeartbeatGoesToOneRankOfEachOtherNode) {
       (void)rank->control_channel()->Poll();  // the first heartbeat needs no time to pass
       EXPECT_EQ(std::accumulate(received.begin(), received.end(), 0), nodes - 1);
     }
+  }
+}
+
+TEST(GrowthOfMessages, ManyNodesSendHeartbeatsMoreRarely) {
+  for (const int nodes : {2, 500, 750, 1000}) {
+    const Membership members = SpanningMembers(std::vector<int>(static_cast<size_t>(nodes), 1), 0);
+    const FailureDetector detector(nullptr, &members);
+    EXPECT_EQ(detector.interval(), std::chrono::milliseconds(std::max(1000, 2 * nodes)));
   }
 }
 
