@@ -18,7 +18,6 @@ constexpr auto kCheckInterval = std::chrono::milliseconds(200);
 constexpr auto kSendTimeout = std::chrono::milliseconds(200);
 // After a suspension, no message waits any more if none has arrived for this time.
 constexpr auto kQuiet = std::chrono::milliseconds(20);
-constexpr auto kAnswerTimeout = std::chrono::seconds(1);
 // A poll takes microseconds. If it takes this long after a loss, MPI waits for the lost rank.
 constexpr auto kStuckAfter = std::chrono::seconds(1);
 
@@ -145,7 +144,8 @@ bool ControlChannel::Handle(const ControlMessage& message) {
                          message.sequences, static_cast<int>(message.sequence) - 1);
       return true;
     case ControlMessage::kLateQuestion:
-      AnswerLateRanks(message);
+      (void)messenger_->Post(message.sender, kAnswerTag,
+                             AnswerQuestion(message, *members_, *memory_, *peers_));
       return true;
     case ControlMessage::kLeaving:
       memory_->control()->leaving.store(1);
@@ -169,25 +169,15 @@ bool ControlChannel::HandleOwnExclusion(const ControlMessage& message) {
   return true;
 }
 
-void ControlChannel::AnswerLateRanks(const ControlMessage& question) {
-  std::string bytes = MakeFrame(
-      FrameKind::kLateRanks, LateRanksHeader{members_->node(), question.group, question.sequence});
-  for (const int32_t rank : members_->node_ranks()) {
-    if (question.group != kWorldGroup && !members_->is_worker(rank)) continue;
-    const auto& sequence = memory_->slot(rank).groups[question.group].sequence;
-    if (sequence.load(std::memory_order_acquire) >= question.sequence) continue;
-    LateRank late;
-    late.rank = rank;
-    CopyText(late.last_call, peers_->LastCallOf(rank));
-    AppendRaw(late, &bytes);
+void ControlChannel::Send(const ControlMessage& event) {
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    if (node != members_->node()) SendToAllOf(node, event);
   }
-  (void)messenger_->Post(question.sender, kAnswerTag, std::move(bytes));
 }
 
-void ControlChannel::SendToOtherNodes(const ControlMessage& message) {
-  for (int node = 0; node < members_->num_nodes(); ++node) {
-    if (node != members_->node()) SendToAllOf(node, message);
-  }
+void ControlChannel::SendAndWait(const ControlMessage& event) {
+  Send(event);
+  messenger_->AwaitPosted(Clock::now() + kSendTimeout);
 }
 
 void ControlChannel::SendToAllOf(int node, const ControlMessage& message) {
@@ -199,20 +189,6 @@ void ControlChannel::SendToAllOf(int node, const ControlMessage& message) {
 
 void ControlChannel::SendTo(int node, const ControlMessage& message) {
   (void)messenger_->Post(ServiceRankOf(node), kControlTag, MakeFrame(FrameKind::kControl, message));
-}
-
-void ControlChannel::SendAbort(const Status& why, bool excludes) {
-  ControlMessage message = MessageAbout(why.peer() == nullptr ? -1 : why.peer()->rank,
-                                        ControlMessage::kAborted, *members_);
-  message.code = static_cast<int32_t>(why.code());
-  if (excludes) message.sequence = static_cast<uint64_t>(members_->rank()) + 1;
-  CopyText(message.text, why.text());
-  SendToOtherNodes(message);
-  messenger_->AwaitPosted(Clock::now() + kSendTimeout);
-}
-
-void ControlChannel::SendExit(int rank, RankSlot::State state, const std::string& reason) {
-  SendToOtherNodes(ExitMessage(rank, state, reason, *members_, *memory_));
 }
 
 void ControlChannel::SendDeath(int rank, const std::string& how) {
@@ -259,7 +235,7 @@ void ControlChannel::SendNewLosses() {
     // A rank that left has informed all nodes itself.
     if (reason.empty() || state.load() != RankSlot::kAlive) continue;
     reported_[static_cast<size_t>(rank)] = true;
-    SendExit(rank, RankSlot::kDied, reason);
+    Send(ExitMessage(rank, RankSlot::kDied, reason, *members_, *memory_));
   }
 }
 
@@ -267,7 +243,7 @@ void ControlChannel::SendIfSilent(int rank) {
   const std::string reason = peers_->ExitReason(rank);
   if (reason.empty() || !peers_->WasFoundSilentHere(rank)) return;
   reported_[static_cast<size_t>(rank)] = true;
-  SendExit(rank, RankSlot::kDied, reason);
+  Send(ExitMessage(rank, RankSlot::kDied, reason, *members_, *memory_));
   // Further messages would fill the memory in which MPI keeps what the suspended rank has not yet
   // received. Then no message would reach any rank of this machine.
   memory_->slot(rank).was_told.store(1);
@@ -297,7 +273,7 @@ void ControlChannel::AnnounceClose() {
 void ControlChannel::SendHeartbeat(bool is_last) {
   ControlMessage message = MessageAbout(members_->rank(), ControlMessage::kHeartbeat, *members_);
   message.code = is_last ? 1 : 0;
-  if (is_last) return SendToOtherNodes(message);
+  if (is_last) return Send(message);
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node == members_->node()) continue;
     if (failure_detector_->MissesHeartbeat(node)) {
@@ -323,45 +299,6 @@ int ControlChannel::ServiceRankOf(int node) const {
     if (!peers_->IsLost(rank)) return rank;
   }
   return ranks.front();
-}
-
-LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
-  LateInquiry inquiry;
-  inquiry.deadline = Clock::now() + kAnswerTimeout;
-  for (int node = 0; node < members_->num_nodes(); ++node) {
-    if (node == members_->node()) continue;
-    inquiry.unanswered_nodes.push_back(node);
-    SendTo(node, LateQuestion(group, sequence, *members_));
-  }
-  return inquiry;
-}
-
-bool ControlChannel::CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry) {
-  const int64_t max_bytes =
-      FrameBytes<LateRanksHeader>() + members_->size() * int64_t{sizeof(LateRank)};
-  messenger_->Advance();
-  for (bool got = true; got;) {
-    std::string bytes;
-    if (!messenger_->Take(Messenger::kAnyRank, kAnswerTag, max_bytes, &bytes, &got).ok() || !got) {
-      break;
-    }
-    LateRanksHeader answer{};
-    FrameReader reader(bytes);
-    // An answer to an earlier question may still arrive, and is ignored.
-    if (!reader.ReadHeader(FrameKind::kLateRanks, &answer) || answer.group != group ||
-        answer.sequence != sequence) {
-      continue;
-    }
-    std::vector<int>& unanswered = inquiry->unanswered_nodes;
-    const auto found = std::find(unanswered.begin(), unanswered.end(), answer.node);
-    if (found == unanswered.end()) continue;
-    unanswered.erase(found);
-    for (LateRank late; reader.Read(&late);) {
-      if (late.rank < 0 || late.rank >= members_->size()) continue;
-      inquiry->late_ranks.emplace(late.rank, TextOf(late.last_call));
-    }
-  }
-  return inquiry->unanswered_nodes.empty();
 }
 
 void ControlChannel::ReportInvalid(const char* expected, int from) {

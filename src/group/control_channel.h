@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,13 +33,6 @@
 
 namespace multiverso {
 
-// A question for the ranks that have not begun a collective, with the answers received so far.
-struct LateInquiry {
-  std::vector<int> unanswered_nodes;
-  std::map<int, std::string> late_ranks;  // with their last calls
-  Instant deadline;
-};
-
 // Thread-safe.
 class ControlChannel {
  public:
@@ -50,6 +42,7 @@ class ControlChannel {
                  const PeerStatus* peers);
 
   Messenger* messenger() const { return messenger_.get(); }
+  const Membership& members() const { return *members_; }
   CallTags* tags() { return &tags_; }
 
   // Handles the messages that have arrived, and checks periodically whether ranks of this node have
@@ -63,29 +56,23 @@ class ControlChannel {
   // nothing can end the call. Called just after a heartbeat of this rank.
   void WarnIfStuck();
 
-  // SendAbort, SendDeath and SendLosses wait briefly until their messages are sent, since the
-  // process may be about to end. If another thread hangs in MPI (WarnIfStuck), no message is sent.
-  // SendAbort reports that this rank aborts the session, and whether it excludes the rank that the
-  // error is about.
-  void SendAbort(const Status& why, bool excludes = false);
+  // Sends an event to the service ranks of all other nodes. Does not wait.
+  void Send(const ControlMessage& event);
+  // Sends a message to the node's first service rank that is not lost. Does not wait.
+  void SendTo(int node, const ControlMessage& message);
+
+  // These wait briefly until their messages are sent, since the process may be about to end. If
+  // another thread hangs in MPI (WarnIfStuck), no message is sent.
+  void SendAndWait(const ControlMessage& event);
   // Reports that a rank of another node died, to one service rank of each third node. One receiver
   // is enough, since every rank that sees the death reports it.
   void SendDeath(int rank, const std::string& how);
   // Reports the ranks of this node whose loss this rank has not reported yet.
   void SendLosses();
 
-  // Sends a message to the service ranks of all other nodes. Does not wait.
-  void SendToOtherNodes(const ControlMessage& message);
-  // Reports that a rank of this node left or died. Does not wait.
-  void SendExit(int rank, RankSlot::State state, const std::string& reason);
   // Called when this rank has closed or left, and no rank waits for it any more. The last rank of
   // the node tells the others that the node's silence means nothing from now on.
   void AnnounceClose();
-
-  // Asks the other nodes which members on them have not begun that collective.
-  LateInquiry RequestLateRanks(int group, uint64_t sequence);
-  // Receives the answers that have arrived. Returns whether all nodes have answered.
-  bool CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry);
 
   // Counts an invalid message, and logs the first one. `from` is the sender, or -1 if unknown.
   void ReportInvalid(const char* expected, int from);
@@ -95,7 +82,6 @@ class ControlChannel {
   int ServiceRankOf(int node) const;
 
  private:
-  void SendTo(int node, const ControlMessage& message);
   void SendToAllOf(int node, const ControlMessage& message);
   // What has arrived.
   struct Received {
@@ -108,7 +94,6 @@ class ControlChannel {
   bool Handle(const ControlMessage& message);
   // Handles the report of another node that this node was silent.
   bool HandleOwnExclusion(const ControlMessage& message);
-  void AnswerLateRanks(const ControlMessage& question);
   void CheckNodePeers();
   void SendNewLosses();  // called with polling_ held
   // Reports to all nodes, that of the rank included, that this node has found a rank of another

@@ -4,12 +4,35 @@
 #include "base/text.h"
 
 namespace multiverso {
+namespace {
+
+// The header of an answer. The late ranks follow the header.
+struct AnswerHeader {
+  int32_t node;
+  int32_t group;
+  uint64_t sequence;
+};
+struct LateRank {
+  int32_t rank = -1;
+  char last_call[124] = {};
+};
+
+}  // namespace
 
 ControlMessage MessageAbout(int rank, ControlMessage::Kind kind, const Membership& members) {
   ControlMessage message;
   message.kind = kind;
   message.sender = members.rank();
   message.rank = rank;
+  return message;
+}
+
+ControlMessage AbortMessage(const Status& why, bool excludes, const Membership& members) {
+  const int about = why.peer() == nullptr ? -1 : why.peer()->rank;
+  ControlMessage message = MessageAbout(about, ControlMessage::kAborted, members);
+  message.code = static_cast<int32_t>(why.code());
+  if (excludes) message.sequence = static_cast<uint64_t>(members.rank()) + 1;
+  CopyText(message.text, why.text());
   return message;
 }
 
@@ -31,6 +54,39 @@ ControlMessage LateQuestion(int group, uint64_t sequence, const Membership& memb
   message.group = group;
   message.sequence = sequence;
   return message;
+}
+
+std::string AnswerQuestion(const ControlMessage& question, const Membership& members,
+                           const NodeMemory& memory, const PeerStatus& peers) {
+  std::string bytes = MakeFrame(FrameKind::kLateRanks,
+                                AnswerHeader{members.node(), question.group, question.sequence});
+  for (const int32_t rank : members.node_ranks()) {
+    if (question.group != kWorldGroup && !members.is_worker(rank)) continue;
+    const auto& sequence = memory.slot(rank).groups[question.group].sequence;
+    if (sequence.load(std::memory_order_acquire) >= question.sequence) continue;
+    LateRank late;
+    late.rank = rank;
+    CopyText(late.last_call, peers.LastCallOf(rank));
+    AppendRaw(late, &bytes);
+  }
+  return bytes;
+}
+
+int64_t MaxLateAnswerBytes(int size) {
+  return FrameBytes<AnswerHeader>() + size * int64_t{sizeof(LateRank)};
+}
+
+LateAnswer ReadLateAnswer(const std::string& bytes, int size) {
+  AnswerHeader header{};
+  FrameReader reader(bytes);
+  if (!reader.ReadHeader(FrameKind::kLateRanks, &header)) return LateAnswer();
+  LateAnswer answer{header.node, header.group, header.sequence, {}};
+  for (LateRank late; reader.Read(&late);) {
+    if (late.rank >= 0 && late.rank < size) {
+      answer.last_calls.emplace(late.rank, TextOf(late.last_call));
+    }
+  }
+  return answer;
 }
 
 bool ReadControlMessage(const std::string& bytes, const Membership& members,

@@ -284,16 +284,16 @@ bool Group::DescribeLate(PeerWatch::Late* whom) {
   std::string* const text = &whom->awaited;
   std::vector<int> late = LateMembers(/*only_here=*/true);
   if (spans_nodes()) {
-    if (!inquiry_.has_value()) inquiry_ = channel_->RequestLateRanks(index_, sequence_);
-    const bool all_answered = channel_->CollectAnswers(index_, sequence_, &*inquiry_);
-    for (const auto& [rank, last_call] : inquiry_->late_ranks) late.push_back(rank);
+    if (!inquiry_.has_value()) inquiry_.emplace(channel_, index_, sequence_);
+    const bool all_answered = inquiry_->Collect();
+    for (const auto& [rank, last_call] : inquiry_->last_calls()) late.push_back(rank);
     // If no rank is late, the last one has just begun and its node's contribution is in flight.
-    if ((!all_answered || late.empty()) && Clock::now() < inquiry_->deadline) {
+    if ((!all_answered || late.empty()) && !inquiry_->IsOver()) {
       std::this_thread::sleep_for(kLongestNap);
       return false;
     }
     std::sort(late.begin(), late.end());
-    for (const int node : inquiry_->unanswered_nodes) {
+    for (const int node : inquiry_->unanswered_nodes()) {
       *text += StrCat(text->empty() ? "" : ", ", members_->NameNode(node));
     }
     if (!text->empty()) *text += ", which does not answer";
@@ -301,7 +301,7 @@ bool Group::DescribeLate(PeerWatch::Late* whom) {
   if (!late.empty()) {
     *text += StrCat(text->empty() ? "" : ", and for ", NameRanks(late), ", which did not call it");
     whom->first = late.front();
-    if (inquiry_.has_value()) whom->last_call = inquiry_->late_ranks[late.front()];
+    if (inquiry_.has_value()) whom->last_call = inquiry_->LastCallOf(late.front());
   } else if (text->empty()) {
     *text = "the end of the call, which all ranks have begun";
   }

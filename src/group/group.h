@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "group/control_channel.h"
+#include "group/late_inquiry.h"
 #include "group/leader_exchange.h"
 #include "group/peer_watch.h"
 #include "group/session_state.h"

@@ -19,7 +19,7 @@ void SessionState::GiveUp(const Status& why) {
 }
 
 void SessionState::AbortInBackground(const Status& why) {
-  if (channel_ != nullptr) channel_->SendAbort(why);
+  if (channel_ != nullptr) channel_->SendAndWait(AbortMessage(why, /*excludes=*/false, *members_));
   memory_->RecordAbort(members_->rank(), why);
 }
 
@@ -93,7 +93,9 @@ Status SessionState::SilenceOf(int rank, const std::string& meanwhile) const {
 }
 
 void SessionState::AbortAndExclude(int silent_rank, const Status& timeout) {
-  if (channel_ != nullptr) channel_->SendAbort(timeout, /*excludes=*/true);
+  if (channel_ != nullptr) {
+    channel_->SendAndWait(AbortMessage(timeout, /*excludes=*/true, *members_));
+  }
   // Every rank that learns of the abort also knows of the loss when it ends. In the moment between
   // these lines, others report the loss in place of the timeout.
   peers_->RecordExclusion(silent_rank, members_->rank());
@@ -113,7 +115,7 @@ void SessionState::RecordDeath(int rank, const std::string& how, int known_loss)
 
 void SessionState::AnnounceLeaving() {
   if (memory_->control()->leaving.exchange(1) != 0 || channel_ == nullptr) return;
-  channel_->SendToOtherNodes(MessageAbout(members_->rank(), ControlMessage::kLeaving, *members_));
+  channel_->Send(MessageAbout(members_->rank(), ControlMessage::kLeaving, *members_));
 }
 
 void SessionState::Leave(const std::string& reason) {
@@ -130,7 +132,7 @@ void SessionState::Leave(const std::string& reason) {
   }
   mine.state.store(RankSlot::kLeft, std::memory_order_seq_cst);
   if (channel_ == nullptr) return;
-  channel_->SendExit(members_->rank(), RankSlot::kLeft, reason);
+  channel_->Send(ExitMessage(members_->rank(), RankSlot::kLeft, reason, *members_, *memory_));
   channel_->AnnounceClose();
   // The wait is short, since the receivers are polling. If they have ended too, nothing is lost.
   channel_->messenger()->Drain(Clock::now() + std::chrono::milliseconds(200));

@@ -76,8 +76,8 @@ class SessionState final : public Abandonable {
  private:
   // Returns a timeout about a silent rank, for which this rank has waited if `meanwhile` says so.
   Status SilenceOf(int rank, const std::string& meanwhile) const;
-  // Aborts the session because of a silent rank of this node, and lets that rank and the others know
-  // that they do not wait for it any more.
+  // Aborts the session because of a silent rank of this node, and lets that rank and the others
+  // know that they do not wait for it any more.
   void AbortAndExclude(int silent_rank, const Status& timeout);
   // Tells the connected ranks that the end of this process means nothing from now on.
   void AnnounceClose() const {

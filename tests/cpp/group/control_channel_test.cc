@@ -126,7 +126,8 @@ TEST(ControlChannel, GivesUpMessagesWhileAnotherThreadHangsInMpi) {
     StuckRank rank(kPeerTimeoutMs, call);
     rank.LoseRank1();
     rank.channel()->SendLosses();
-    rank.channel()->SendAbort(Status(Code::kTimeout, "late"));
+    rank.channel()->SendAndWait(
+        MessageAbout(0, ControlMessage::kLeaving, rank.channel()->members()));
     rank.channel()->AnnounceClose();
   }
 }
