@@ -194,15 +194,9 @@ class Session:
     def lost_ranks(self) -> tuple[int, ...]:
         """Return the ranks that are lost (left, died or excluded), in ascending order.
 
-        Does not wait. The result is empty unless the session was opened with
-        ``on_peer_lost="continue"`` or ``elastic=True``: with "fail", calls raise an error about a
-        lost rank. In an elastic session it also contains the ranks that have shut down.
-
-        Raises
-        ------
-        StateError
-            If the session has been shut down.
-
+        Does not wait. Without ``on_peer_lost="continue"`` and ``elastic=True`` it is empty, because
+        calls raise an error about a lost rank. In an elastic session it also contains the ranks
+        that have shut down.
         """
         size = self.size
         ranks = (c_int64 * size)()
@@ -317,14 +311,6 @@ class Session:
 
     def membership(self) -> Membership:
         """Return which workers have joined an elastic session and which have left. Does not wait.
-
-        A worker that dies is in `left` at once.
-
-        Returns
-        -------
-        Membership
-            A named tuple of `version`, `joined` and `left`, with the property `workers`: the ids of
-            the workers that take part now.
 
         Raises
         ------
