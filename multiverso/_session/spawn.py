@@ -52,6 +52,7 @@ _METHODS: Final = ("spawn", "fork", "forkserver")
 _STARTED: Final = "started"
 
 
+@arguments.suggests_names
 def spawn(
     function: Callable[..., _T],
     nprocs: int,

@@ -26,6 +26,7 @@ __all__ = ["follow", "publish"]
 FollowedView = View
 
 
+@arguments.suggests_names
 def publish(
     step: int = 0,
     *,
