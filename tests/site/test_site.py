@@ -57,10 +57,8 @@ ANSWERS = {
     "Theano": "python-code.html",
     "torch.distributed": "torch-distributed.html",
     # The parts of names that contain dots, parentheses and underscores:
-    "attach": "live.html",
     "mv.attach(name)": "live.html",
     "hash_keys": "embeddings.html",
-    "keys": "embeddings.html",
     # Words of people who know other libraries:
     "allreduce": "consistency.html",
     "broadcast": "torch-distributed.html",
