@@ -44,8 +44,9 @@ class TestNames(unittest.TestCase):
             self.assertTrue(hasattr(mv, name), name)
 
     def test_dir_of_a_table_lists_what_has_help(self):
-        with mv.session():
+        with mv.session() as session:
             tables = mv.ArrayTable(1), mv.MatrixTable(1, 1), mv.HashTable(1, 9)
+        self.assertNotIn("handle", dir(session))
         for table in tables:  # A notebook completes the names of closed tables, too.
             names = {name for name in dir(table) if not name.startswith("_")}
             self.assertLessEqual({"add", "get", "name"}, names)
