@@ -6,6 +6,7 @@ import unittest
 import warnings
 
 import multiverso as mv
+from multiverso._native import hints
 from multiverso.tables import _options, _updaters
 
 #: Names of Multiverso 2016 and of the tables of 0.2.0, which stay.
@@ -42,6 +43,7 @@ class TestNames(unittest.TestCase):
         self.assertLess(len(mv.__all__), 40 + len(STAYING))
         for name in mv.__all__:
             self.assertTrue(hasattr(mv, name), name)
+        self.assertEqual(hints.of_module("torch_ext", ()), "; import multiverso.torch_ext")
 
     def test_dir_of_a_table_lists_what_has_help(self):
         with mv.session() as session:
