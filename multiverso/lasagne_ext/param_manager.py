@@ -42,8 +42,7 @@ class LasagneParamManager(ParamManager):
         If Lasagne cannot be imported; see `multiverso.lasagne_ext.old_names`.
     TypeError, ValueError
         If `network` is not a layer, has no parameters, or has one whose dtype no table can hold or
-        which has its own table (`multiverso.theano_ext.sharedvar`); if `sync_non_trainable` is
-        invalid.
+        which has its own table (`multiverso.theano_ext.sharedvar`).
     MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.sync.ParamSync`.
 

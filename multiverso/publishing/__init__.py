@@ -67,8 +67,6 @@ def publish(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is invalid.
     StateError
         If no session is open, or the session has no name; with `to`, if its options exclude that
         (docs/supported.md), or another job publishes to the folder.

@@ -60,8 +60,6 @@ def follow(
         If there is no publication after `timeout` seconds.
     PublicationError, MemoryError
         As for `View.wait`.
-    ImportError
-        If the address needs fsspec, which is not installed.
 
     Examples
     --------

@@ -90,15 +90,11 @@ class ParamSync:
 
     Raises
     ------
-    ValueError
-        If no array has an element, an array is read-only or shares memory with another, or
-        `average` is combined with another updater.
-    TypeError
-        If an element of `arrays` is not an array or has another dtype, if the updater has no such
-        option, or if an array has integers and the updater is an optimizer.
+    TypeError, ValueError
+        If an array is read-only, shares memory with another or has another dtype, or an option does
+        not go with the others; the message says what was expected.
     MismatchError
-        If the arrays of another rank differ in number, shape or dtype, if its `average` or updater
-        differs, or if that rank failed.
+        If the arrays or options of another rank differ, or that rank failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTable`.
 
