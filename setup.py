@@ -24,10 +24,14 @@ import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, ExecError
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # `python setup.py install` takes the setuptools that is there.
+    sys.exit("setup.py needs setuptools 77 or newer; `pip install .` brings its own")
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY = Path("multiverso", "_lib", "libmultiverso.so")

@@ -125,18 +125,15 @@ def init(options: SessionOptions) -> Session:
         The name by which other processes of this user on the machine read the tables, with
         `attach`. All ranks pass the same. Without a name, nobody can read them from outside.
     elastic : bool, optional
-        True lets other processes of this user on the machine join the session later, and lets ranks
-        leave: with `shutdown`, `leave` or by death, after which the others continue. It needs async
-        mode or a staleness of 1 or more, and a job on one machine, whose ranks are all workers and
-        servers. docs/elastic.md explains what joins and how. ``multiverso run --elastic`` and
+        True lets other processes of this user on the machine join later, and lets ranks leave: with
+        `shutdown`, `leave` or by death, after which the others continue (docs/elastic.md). It needs
+        one machine, and async mode or a staleness of 1 or more. ``multiverso run --elastic`` and
         ``multiverso join`` imply it. A session without a `name` is then called "job-PID".
     on_term : {"end", "leave"}, optional
         What SIGTERM does, which batch systems send before they end a job. "end" is what it did
         before. With "leave", this rank leaves at the end of a step: see `check_leaving`. The same
         on all ranks. It needs the main thread, roles of "all", and no `staleness` unless the
-        session is elastic. A handler that you have installed before is called too. A second
-        SIGTERM, more than 5 s after the first, does what it did before, or ends the process
-        with exit code 1 if it was to end it.
+        session is elastic. docs/faults.md says what handlers and a second SIGTERM do.
     checkpoints : path, optional
         With ``on_term="leave"``, the folder, or its address, in which the ranks save before they
         leave together, or the last worker of an elastic session, as `save` does. `load` finds the

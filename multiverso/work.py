@@ -43,10 +43,9 @@ class Work(Generic[T_co]):
     A worker that is to leave (`multiverso.check_leaving`) does so when it asks for its next item.
     If its program leaves during an item, that item is not done, and is handed out again.
 
-    So every item is done at least once. Only items that were leased when their worker died, or
-    whose lease ended, may be done twice. When all items have been handed out, a worker waits until
-    they are done, or until it receives one of them again. The wait is not longer than the lease.
-    Items that were lost are handed out again after all others.
+    So every item is done at least once, and twice only if its worker died or its lease ended. When
+    all items have been handed out, a worker waits until they are done, or until it receives one of
+    them again, at most for a lease.
 
     The object is a table with one int64 per item and a counter. `save` includes it. After a `load`,
     items that were done before the save are not handed out, and items that were leased are handed

@@ -9,7 +9,7 @@ sets ``run``, a function that takes the parsed arguments and returns the exit co
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,12 @@ _MODULES: Final = ("run", "join", "top", "verify", "info", "doctor", "explain", 
 def _module(name: str) -> Any:
     """Return a module of this package, imported now: all together would delay each command."""
     return importlib.import_module(f"multiverso._commands.{name}")
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    from multiverso._native.arguments import suggestion  # Its NumPy would delay each command.
+
+    return suggestion(name, known)
 
 
 def _is_script(argument: str) -> bool:
@@ -63,13 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in arguments[:1] if arguments and arguments[0] in _MODULES[:-1] else _MODULES:
         _module(name).add_parser(commands)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands.choices:
-        from multiverso._native.arguments import suggestion
-
         known = ", ".join(commands.choices)
-        advice = suggestion(arguments[0], commands.choices) or f"; expected one of {known}"
+        advice = _suggestion(arguments[0], commands.choices) or f"; expected one of {known}"
         sys.stderr.write(f"multiverso: there is no command {arguments[0]!r}{advice}\n")
         return EXIT_CODE
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # The parser of the command shows its own options.
+        command = commands.choices[arguments[0]]
+        flags = [flag for action in command._actions for flag in action.option_strings]
+        command.error(f"unknown arguments: {' '.join(unknown)}{_suggestion(unknown[0], flags)}")
     try:
         code = options.run(options)
     except (MultiversoError, OSError) as error:

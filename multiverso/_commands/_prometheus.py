@@ -193,7 +193,11 @@ class _Server(http.server.ThreadingHTTPServer):
 
 def serve(host: str, port: int, announce: Callable[[str], object]) -> None:
     """Serve the metrics until an exception ends it; `announce` gets the address, also of port 0."""
-    with _Server(host, port) as server:
-        shown = f"[{host}]" if ":" in host else host
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        server = _Server(host, port)
+    except OSError as error:
+        raise OSError(f"cannot serve at {shown}:{port}: {error.strerror}") from error
+    with server:
         announce(f"http://{shown}:{server.server_address[1]}/metrics")
         server.serve_forever()

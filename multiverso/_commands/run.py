@@ -37,6 +37,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "-np",
         "-n",
+        "--nproc-per-node",
+        dest="np",
         type=integer(1),
         metavar="N",
         help="ranks (one for each core that is free to use)",

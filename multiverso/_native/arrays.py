@@ -56,6 +56,8 @@ def checked_input(
         msg = f"{what}: expected shape {allowed}, received {array.shape}"
         if array.ndim == 0:
             msg += f"; a scalar is not repeated: write numpy.full({shapes[0]}, {array})"
+        elif shapes[0] == (array.size,):
+            msg += f"; write numpy.ravel({what})"
         raise ValueError(msg)
     if array.dtype.kind in "iu" and dtype.kind == "i" and not np.can_cast(array.dtype, dtype):
         _require_fit(array, dtype, what)

@@ -27,8 +27,20 @@ _OF_MODULE: Final = {
     "destroy_process_group Finalize finalize": "the end of mv.session() or mv.shutdown() ends it",
     "COMM_WORLD comm": "with mv.session(): has all ranks, and mv.init(comm=) those of a comm",
     "Table": "mv.ArrayTable, mv.MatrixTable or mv.HashTable makes a table",
-    "DistributedOptimizer DistributedDataParallel DDP": "from multiverso.torch_ext import "
-    "DistributedOptimizer",
+    "DistributedDataParallel DDP": "from multiverso.torch_ext import DistributedOptimizer",
+}
+
+#: Names of this package by the modules that have them.
+_OF_MODULES: Final = {
+    "jax_ext": "PytreeSync lookup",
+    "keras_ext": "KerasParamManager MVCallback shard",
+    "lasagne_ext.param_manager": "LasagneParamManager MVNetParamManager",
+    "learn": "Algo Data H5Data MPIManager ModelBuilder",
+    "sync": "ParamSync sync_all",
+    "theano_ext.param_manager": "MVModelParamManager",
+    "theano_ext.sharedvar": "MVSharedVariable mv_shared sync_all_mv_shared_vars",
+    "torch_ext": "DistributedOptimizer Embedding EmbeddingBag EmbeddingBagCollection "
+    "TorchParamManager load_live prefetch",
 }
 
 #: Names of methods of other libraries' arrays, tables and clients.
@@ -45,6 +57,11 @@ _OF_TABLE: Final = {
 def of_module(name: str, names: Iterable[str]) -> str:
     """Return "; " and a sentence about a name that the package does not have, or ""."""
     hint = next((text for known, text in _OF_MODULE.items() if name in known.split()), None)
+    for module, known in _OF_MODULES.items():
+        if name in known.split():
+            hint = f"from multiverso.{module} import {name}"
+        elif name == module.partition(".")[0]:
+            hint = f"import multiverso.{name}"
     return f"; {hint}" if hint else suggestion(name, names)
 
 

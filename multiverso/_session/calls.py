@@ -90,11 +90,9 @@ def save(
         True returns as soon as every rank has copied its part to memory, and writes the files while
         the training continues. The memory for the copies is kept for the next save.
     incremental : bool, optional
-        True writes only what has changed, in stripes of about 64 KiB, since this session's last
-        save into the folder, and links the files of that save, so that the checkpoint is complete.
-        Without such a save, or if that checkpoint is gone, had other tables or cannot be linked,
-        the save is full, which is logged. It is also full after 32 increments, or when these are
-        larger than the full checkpoint.
+        True writes only the rows that have changed since this session's last save into the folder,
+        and links the files of that save, so that the checkpoint is complete. docs/checkpoints.md
+        says when the save is full nevertheless.
 
     Raises
     ------
@@ -246,25 +244,16 @@ def check_leaving(step: int | None = None, *, before: Callable[[], object] | Non
     """End this rank if it is to leave, after a save. Call it at the end of each step.
 
     It returns at once without ``mv.init(on_term="leave")``, and in async mode as long as nobody has
-    received SIGTERM. When a rank has:
+    received SIGTERM. When a rank has, all ranks leave together: they wait until all have called
+    this, save in the folder `checkpoints` of `init`, shut down and end with exit code 143, or with
+    1 if there is neither a folder nor `before`. If a rank makes another collective call instead,
+    all continue, and ask again at their next `check_leaving`. In an elastic session only that
+    worker leaves, with exit code 0, and the last one saves. docs/faults.md has the other cases.
 
-    - In an elastic session, that worker leaves at once and ends with exit code 0. The others
-      continue, and its items of `Work` are handed out again. If none remains, it saves in the
-      folder `checkpoints` of `init`, and ends with 143, or with 1 if there is neither a folder nor
-      `before`.
-    - In other sessions, all ranks leave together. Each waits here until all have called this, then
-      they save in the folder `checkpoints` of `init`, shut down and end with exit code 143, or
-      with 1 if there is neither a folder nor `before`. A program that fails after the signal saves
-      in the same way (docs/faults.md), with the last `before`. If a
-      rank makes another collective call instead, such as `barrier`, all continue, and ask again at
-      their next `check_leaving`. A rank that is in `shutdown` saves with them, and returns from it.
-
-    Before the save, adapters add the deltas since their last syncs.
-
-    In sync mode all ranks make this call equally often, and it waits for all of them each time,
-    like a `barrier`. `Work` makes the call when a worker asks for its next item, and the adapters
-    of Keras, PyTorch and JAX make it after each step unless your program does: they know no step,
-    so the checkpoint then gets the last one plus 1, as by `save`.
+    Before the save, adapters add the deltas since their last syncs. `Work` makes this call for each
+    item, and the adapters of Keras, PyTorch and JAX after each step, unless your program does: they
+    know no step, so the checkpoint gets the last one plus 1, as by `save`. In sync mode all ranks
+    make it equally often, and it waits for all of them each time, like a `barrier`.
 
     In a thread, the call ends that thread, and the main thread when it runs again.
 

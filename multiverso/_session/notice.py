@@ -263,11 +263,10 @@ def _exit_now(why: str) -> None:
 def ignore_notice(_worker: int = 0) -> None:
     """Let this process, which a rank has started, survive the notice that ends its job.
 
-    Batch systems send SIGTERM to all processes of a job. The ranks then save
-    (``mv.init(on_term="leave")``), and may need the processes that load their data until they do.
-    After this call SIGTERM ends the process only if the one that has started it sends the signal,
-    or has ended. So ``Process.terminate()``, ``Pool.terminate()`` and the end of a ``DataLoader``
-    do what they did before.
+    Batch systems send SIGTERM to all processes of a job, and ranks that then save
+    (``mv.init(on_term="leave")``) may need those that load their data. After this call SIGTERM ends
+    the process only if the one that has started it sends the signal, or has ended. So
+    ``Process.terminate()`` and the end of a ``DataLoader`` do what they did before.
 
     A process that is forked from a rank makes the call by itself. It needs another one only if it
     sets a handler of SIGTERM, as the processes of PyTorch's ``DataLoader`` do.

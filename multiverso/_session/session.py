@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from ctypes import byref, c_int32, c_int64, sizeof
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -39,18 +39,16 @@ _TRAFFIC: Final = (
     *("gets", "adds", "bytes_got", "bytes_added"),
     *("bytes_sent", "bytes_received", "raw_bytes_sent", "raw_bytes_received"),
 )
+#: Attributes for other modules of the package.
+_INTERNAL: Final = (
+    *("companions", "created", "departure", "features", "fixed_options", "handle"),
+    *("leave_with", "may_be_master", "sites"),
+)
 #: The names in statistics of times that the library counts in nanoseconds.
 _TIMES: Final = {"seconds_encoding": "encoding", "seconds_waiting": "waiting"}
 _CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in ARRAY_CODES.items()}
 _OP_ARGUMENTS: Final = {
-    "sum": c_int32(capi.MV_OP_SUM),
-    "mean": c_int32(capi.MV_OP_MEAN),
-    "product": c_int32(capi.MV_OP_PRODUCT),
-    "min": c_int32(capi.MV_OP_MIN),
-    "max": c_int32(capi.MV_OP_MAX),
-    "and": c_int32(capi.MV_OP_AND),
-    "or": c_int32(capi.MV_OP_OR),
-    "xor": c_int32(capi.MV_OP_XOR),
+    op: c_int32(getattr(capi, f"MV_OP_{op.upper()}")) for op in get_args(ReduceOp)
 }
 
 
@@ -194,15 +192,9 @@ class Session:
     def lost_ranks(self) -> tuple[int, ...]:
         """Return the ranks that are lost (left, died or excluded), in ascending order.
 
-        Does not wait. The result is empty unless the session was opened with
-        ``on_peer_lost="continue"`` or ``elastic=True``: with "fail", calls raise an error about a
-        lost rank. In an elastic session it also contains the ranks that have shut down.
-
-        Raises
-        ------
-        StateError
-            If the session has been shut down.
-
+        Does not wait. Without ``on_peer_lost="continue"`` and ``elastic=True`` it is empty, because
+        calls raise an error about a lost rank. In an elastic session it also contains the ranks
+        that have shut down.
         """
         size = self.size
         ranks = (c_int64 * size)()
@@ -318,14 +310,6 @@ class Session:
     def membership(self) -> Membership:
         """Return which workers have joined an elastic session and which have left. Does not wait.
 
-        A worker that dies is in `left` at once.
-
-        Returns
-        -------
-        Membership
-            A named tuple of `version`, `joined` and `left`, with the property `workers`: the ids of
-            the workers that take part now.
-
         Raises
         ------
         StateError
@@ -421,6 +405,10 @@ class Session:
         self.companions.clear()
         self._communicator = None
         _log.debug("ended the session")
+
+    def __dir__(self) -> list[str]:
+        """Return the names for completion: not those that only the package uses."""
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __enter__(self) -> Session:
         self._open_blocks += 1

@@ -52,6 +52,7 @@ _METHODS: Final = ("spawn", "fork", "forkserver")
 _STARTED: Final = "started"
 
 
+@arguments.suggests_names
 def spawn(
     function: Callable[..., _T],
     nprocs: int,
@@ -64,11 +65,9 @@ def spawn(
 
     Neither MPI nor a launcher is needed. Each process calls `init` as under mpirun, and a session
     that is still open when the function returns is shut down. The call blocks until all processes
-    have ended. The first one that fails ends the others. If this process is killed, so are they. If
-    it receives SIGTERM while its main thread is in this call, and it has no handler of its own, the
-    processes receive it too and have 30 s to end; then this process ends with exit code 143.
-    Each process may start as many threads as it has cores: ``OMP_NUM_THREADS`` and its like are set
-    for it, unless they are set already. Libraries that a forked process inherits do not read them.
+    have ended. The first one that fails ends the others. If this process is killed, so are they,
+    and a SIGTERM to it reaches them (docs/faults.md). Each process may start as many threads as it
+    has cores: ``OMP_NUM_THREADS`` and its like are set for it, unless they are set already.
 
     Parameters
     ----------

@@ -42,8 +42,7 @@ class LasagneParamManager(ParamManager):
         If Lasagne cannot be imported; see `multiverso.lasagne_ext.old_names`.
     TypeError, ValueError
         If `network` is not a layer, has no parameters, or has one whose dtype no table can hold or
-        which has its own table (`multiverso.theano_ext.sharedvar`); if `sync_non_trainable` is
-        invalid.
+        which has its own table (`multiverso.theano_ext.sharedvar`).
     MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.sync.ParamSync`.
 
@@ -99,18 +98,11 @@ class MVNetParamManager(LasagneParamManager):
 
     Parameters
     ----------
-    network : lasagne.layers.Layer or list of them
+    network, average : optional
         As for `LasagneParamManager`.
     is_master_worker : bool, optional
-        Whether all workers start from this worker's values. It must equal the result of
-        `multiverso.is_master_worker`.
-    average : bool, optional
-        Whether each delta is divided by the number of workers, see `multiverso.sync.ParamSync`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `is_master_worker` is the function instead of its result, or differs from the result.
+        The result of `multiverso.is_master_worker`, not the function: whether all workers start
+        from this worker's values.
 
     Examples
     --------

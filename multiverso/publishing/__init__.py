@@ -26,6 +26,7 @@ __all__ = ["follow", "publish"]
 FollowedView = View
 
 
+@arguments.suggests_names
 def publish(
     step: int = 0,
     *,
@@ -36,15 +37,12 @@ def publish(
 ) -> int:
     """Show all tables, as they are now, to readers as one version. Collective over all ranks.
 
-    Readers on this machine get the tables with `View.cut`. No worker changes a table during the
-    call. The first two calls copy all tables to shared memory, which they keep; later ones copy
-    what has changed since the call before the last one. So a job that publishes uses up to three
-    times the memory of its tables, without the optimizer's state. Tables with an initializer take
-    memory for the rows that have been changed.
+    Readers on this machine get the tables with `View.cut`. The first two calls copy all tables to
+    shared memory, which they keep; later ones copy what has changed since the call before the last
+    one. So a job that publishes uses up to three times the memory of its tables.
 
-    With `to`, a thread of one rank on each node also writes the version to a folder while the
-    workers continue, and `follow` reads it on any machine. It writes all values, or the values that
-    differ bit by bit from the publication before. It keeps one more copy of what it has written. A
+    With `to`, a thread of one rank on each node also writes what has changed to a folder while the
+    workers continue, and `follow` reads it on any machine. It keeps one more copy of the tables. A
     call waits until the publication before the last one has been written.
 
     Parameters
@@ -57,10 +55,9 @@ def publish(
     dtype : {"bfloat16", None}, optional
         "bfloat16" rounds float32 in the folder, so that most values do not differ after a step.
     full_every : int, optional
-        Every so many publications, all values are written. Readers that come late read one such
-        publication, and those after it.
+        Every so many publications, all values are written, for readers that come late.
     keep : int, optional
-        How many publications stay readable in the folder, with those that they differ from.
+        How many publications stay readable in the folder.
 
     Returns
     -------
@@ -70,12 +67,9 @@ def publish(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is invalid.
     StateError
-        If no session is open, or the session has no name. With `to`: if the session is elastic or
-        may continue without lost ranks, if it is in sync mode or has ranks that are only servers
-        and there is a table with an initializer, or if another job publishes to the folder.
+        If no session is open, or the session has no name; with `to`, if its options exclude that
+        (docs/supported.md), or another job publishes to the folder.
     PublicationError, CheckpointIOError
         With `to`, on the rank that writes, if the folder cannot be used, or an earlier publication
         could not be written, as on a full disk. The other ranks get a `MismatchError`, and the next

@@ -28,6 +28,7 @@ _LONGEST_LOOK_SECONDS: Final = 0.25
 _TRIES: Final = 5
 
 
+@arguments.suggests_names
 def follow(
     path: str | os.PathLike[str], *, timeout: float = 0.0, default: float | None = None
 ) -> View:
@@ -59,8 +60,6 @@ def follow(
         If there is no publication after `timeout` seconds.
     PublicationError, MemoryError
         As for `View.wait`.
-    ImportError
-        If the address needs fsspec, which is not installed.
 
     Examples
     --------

@@ -40,6 +40,7 @@ _Result = TypeVar("_Result")
 _log = logging.getLogger("multiverso")
 
 
+@arguments.suggests_names
 def attach(job: str | int, *, timeout: float = 0.0) -> View:
     """Attach to a session of another process on this machine, in order to read its tables.
 

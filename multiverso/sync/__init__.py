@@ -68,10 +68,9 @@ class ParamSync:
         The number of calls of `sync` in which each fragment is synchronized once. The other calls
         only count.
     fragment_sync_delay : int, optional
-        The number of steps for which the exchange of a fragment runs in a background thread. It
-        begins as many steps before the fragment is due, where its result is applied. It must be
-        less than the steps from one fragment to the next. What this worker learns meanwhile is
-        dropped, unless `fragment_update_alpha` keeps a share of it.
+        The number of steps for which a fragment is exchanged in the background before its result is
+        applied, less than the steps from one fragment to the next. What this worker learns
+        meanwhile is dropped, unless `fragment_update_alpha` keeps a share of it.
     fragment_update_alpha : float, optional
         The share of this worker's own values when a result is applied, from 0, the default, to 1:
         ``values = alpha * own + (1 - alpha) * result``. Both options have the meaning that they
@@ -83,24 +82,19 @@ class ParamSync:
         part of the next delta, so nothing is lost. docs/slow-links.md derives this. In sync mode,
         sums of deltas are rounded at random instead. On one node, it changes nothing.
     weight : float or callable, optional
-        How much this worker trains between two syncs, for instance in tokens; or a function that
-        returns it, called for each sync. A delta is multiplied by its weight divided by the mean of
-        all workers' weights so far (Decoupled DiLoCo, arXiv:2604.21428). By default, all deltas
-        count equally. It needs arrays of floats, and another updater than "easgd".
+        How much this worker trains between two syncs, for instance in tokens, or a function that
+        returns it. A delta is multiplied by its weight divided by the mean of all workers' weights
+        so far (Decoupled DiLoCo, arXiv:2604.21428). It needs floats, and an updater but "easgd".
     **options : float
         Options of the updater, as for `ArrayTable`.
 
     Raises
     ------
-    ValueError
-        If no array has an element, an array is read-only or shares memory with another, or
-        `average` is combined with another updater.
-    TypeError
-        If an element of `arrays` is not an array or has another dtype, if the updater has no such
-        option, or if an array has integers and the updater is an optimizer.
+    TypeError, ValueError
+        If an array is read-only, shares memory with another or has another dtype, or an option does
+        not go with the others; the message says what was expected.
     MismatchError
-        If the arrays of another rank differ in number, shape or dtype, if its `average` or updater
-        differs, or if that rank failed.
+        If the arrays or options of another rank differ, or that rank failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTable`.
 

@@ -40,7 +40,9 @@ class RowReader:
         is_array = isinstance(table, ViewTable) and len(table.shape) == 1
         if is_array or not isinstance(table, RowTable):
             received = repr(table) if is_array else type(table).__name__
-            raise TypeError(f"table: expected a MatrixTable or HashTable, received {received}")
+            advice = "; make one with mv.MatrixTable(num_row, num_col)" if received == "int" else ""
+            msg = f"table: expected a MatrixTable or HashTable, received {received}{advice}"
+            raise TypeError(msg)
         #: A `RowTable`.
         self.table = found = cast("Any", table)
         #: Whether the table is one of a view, so that its rows can only be read.

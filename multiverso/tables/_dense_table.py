@@ -166,8 +166,6 @@ class DenseTable(AtomicCalls, InPlaceCalls):
 
         Raises
         ------
-        TypeError, ValueError
-            If `since` is not an integer of 0 or more.
         StateError, OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `get`.
 

@@ -141,9 +141,7 @@ class HashTable(Table):
     ) -> Out:
         """Return the rows of keys, and give a row to the keys that have none.
 
-        Like the get of a matrix, the result contains all earlier adds of this worker, and at least
-        the adds of the other workers before the last barrier; in sync mode the call waits for the
-        round.
+        Which adds the result contains, and what the call waits for, is as for `ArrayTable.get`.
 
         Parameters
         ----------

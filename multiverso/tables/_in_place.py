@@ -38,9 +38,8 @@ class InPlaceCalls(ShapedTable):
         In sync mode on one node the array lies in memory that the workers share, so `add` and
         `add_get` need not copy a delta that is there. Elsewhere the array is private, and the same
         program gives the same results. From the add on, the array belongs to the table: ask for it
-        again before you write the next delta. The array then still has the values that you wrote;
-        at first it has zeros. It is the same array each time, and it may outlive the table. In a
-        forked child, an array in shared memory has zeros, and what the child writes stays there.
+        again before you write the next delta. It is the same array each time, with the values that
+        you wrote, at first zeros. In a forked child, what the child writes stays there.
 
         The call waits until the add of the last delta in the array has been applied, which in sync
         mode needs that add of every worker. So it does not wait after a get or a view.

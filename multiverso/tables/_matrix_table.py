@@ -87,9 +87,7 @@ class MatrixTable(DenseTable):
     ) -> Out:
         """Return the whole table, some rows, or a rectangle.
 
-        The result contains all earlier adds of this worker, and at least the adds of the other
-        workers before the last barrier. In sync mode the call waits for as many adds of each other
-        worker as this one has made, and the result contains exactly those.
+        Which adds the result contains, and what the call waits for, is as for `ArrayTable.get`.
 
         Parameters
         ----------

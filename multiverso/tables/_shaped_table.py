@@ -85,6 +85,9 @@ def _initial_values(
     if value is None:
         return None
     given = arrays.as_array(value, "init_value")
+    if given.dtype.kind in "OU":
+        msg = "init_value: expected an array, or an initializer such as mv.initializers."
+        raise TypeError(f"{msg}RandomUniform(), received {value!r}")
     is_scalar = given.ndim == 0
     allowed = ((),) if is_scalar else shapes
     if not is_used:

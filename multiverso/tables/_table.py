@@ -377,8 +377,8 @@ class Table(OnDisk):
         raise NotImplementedError
 
     def __dir__(self) -> list[str]:
-        """Return the names of what the table has, for completion."""
-        return [name for name in super().__dir__() if hasattr(self, name)]
+        """Return the names of what the table has, for completion, also of a closed table."""
+        return [name for name in super().__dir__() if hasattr(type(self), name)]
 
     def __repr__(self) -> str:
         return (

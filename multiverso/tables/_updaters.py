@@ -124,12 +124,15 @@ def require_options(updater: str, options: dict[str, Any], arguments: Iterable[s
     indices = UPDATERS[updater][1]
     for name, value in options.items():
         if name not in indices:
+            others = _updaters_with(_ALIASES.get(name, name))
             existing = ", ".join(indices) or "no options"
-            msg = f"{name}: updater '{updater}' has {existing}, received {name}={value!r}"
+            has = f"updater '{updater}' has {existing}"
+            if not (indices or others):
+                has = "expected no such argument"
+            meant = suggestion(name, (*indices, *arguments), _ALIASES) or others
             if name in _INSTEAD:
-                raise TypeError(f"{msg}; {_INSTEAD[name]}")
-            meant = suggestion(name, (*indices, *arguments), _ALIASES)
-            raise TypeError(msg + (meant or _updaters_with(_ALIASES.get(name, name))))
+                meant = f"; {_INSTEAD[name]}"
+            raise TypeError(f"{name}: {has}, received {name}={value!r}{meant}")
 
 
 def _updaters_with(option: str) -> str:

@@ -182,8 +182,7 @@ def mv_shared(
 ) -> Any:
     """Create a shared variable that all workers train together.
 
-    Collective: it blocks until all ranks have called it for the same variable, and sets it to the
-    master's value on all workers.
+    Collective, as `MVSharedVariable` is.
 
     Parameters
     ----------

@@ -62,9 +62,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     Raises
     ------
     TypeError, ValueError, MismatchError, StateError
-        If `optimizer` is not an optimizer, has an attribute named as one of this class, has
-        parameters that the module has not, or already syncs a module in this session; if `freq`
-        is not a positive integer; as for `TorchParamManager`.
+        If `optimizer` is not one of the module's parameters, has an attribute named as one of this
+        class, or already syncs a module in this session; as for `TorchParamManager`.
 
     Examples
     --------

@@ -44,10 +44,9 @@ class TorchParamManager(ParamManager):
     Raises
     ------
     TypeError, ValueError
-        If `module` is not a module or has no parameters, or a parameter has another dtype, such as
-        complex or quantized; if a tensor is sparse, has no values yet, because it is lazy or on the
-        meta device, or shares a part of its memory with another, or among its elements, as after
-        ``expand``; if `sync_buffers` is invalid.
+        If `module` is not a module or has no parameters, or a tensor cannot be synchronized: it is
+        complex, quantized or sparse, has no values yet, or shares a part of its memory with another
+        or among its elements, as after ``expand``.
     MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.sync.ParamSync`.
 

@@ -100,13 +100,12 @@ Result<std::string> CheckpointFolder::Resolve() const {
   return names.empty() ? std::string() : PathOf(names.back());
 }
 
-Status CheckpointFolder::NotFound() const {
+Status CheckpointFolder::NotFound(const char* advice) const {
   const auto entries = files_->List(path_);
   const char* found = "no folder";
   if (entries.ok()) found = entries.value().empty() ? "an empty folder" : "a folder without one";
   return Status(Code::kCheckpointIo,
-                StrCat(path_, ": expected a checkpoint, received ", found,
-                       "; with missing_ok, a load accepts that"),
+                StrCat(path_, ": expected a checkpoint, received ", found, advice),
                 FileFault{path_, ENOENT, 0});
 }
 

@@ -34,8 +34,9 @@ class CheckpointFolder {
   // Returns path() if it is itself a checkpoint, or the path of the last checkpoint in it, or an
   // empty text without one. Returns CheckpointCorruptError if path() is a file.
   Result<std::string> Resolve() const;
-  // Returns the error that there is no checkpoint. It says whether the folder is missing or empty.
-  Status NotFound() const;
+  // Returns the error that there is no checkpoint. It says whether the folder is missing or empty,
+  // and ends with the advice.
+  Status NotFound(const char* advice = "") const;
 
   // Removes leftovers of killed saves and removals, creates a folder in which the next checkpoint
   // is written, and returns its path. `step` -1 means the last step plus 1, or 0 without a last

@@ -22,11 +22,15 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
     return CheckSupported({Feature::kAttach, Feature::kNotLinux});
   }
   std::unique_ptr<JobReader> found;
+  std::string others;  // for a name that was mistyped
   bool is_unnamed = false;
   for (FoundSession& session : FindSessions(pid)) {
     is_unnamed = is_unnamed || session.name().empty();
-    if (session.name().empty() || (pid == 0 && session.name() != name)) continue;
-    if (session.CountAlive() == 0) continue;
+    if (session.name().empty() || session.CountAlive() == 0) continue;
+    if (pid == 0 && session.name() != name) {
+      others += StrCat(others.empty() ? "; there are: " : ", ", "'", session.name(), "'");
+      continue;
+    }
     const NodeControl& job = *session.control();
     // The nodes of a session on one machine have a segment each; the reader takes the first node.
     const bool is_same = found != nullptr && found->control_->session == job.session;
@@ -44,7 +48,7 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
   if (pid == 0) {
     return Status(Code::kState, StrCat("no other process of this user on this machine has a "
                                        "session named '",
-                                       name, "'"));
+                                       name, "'", others));
   }
   return Status(Code::kState,
                 StrCat("process ", pid, " has no session",

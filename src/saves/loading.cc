@@ -45,7 +45,7 @@ Status Loading::FindCheckpoint(const Status& mine, const WaitLimit& limit) {
     const Result<std::string> found = folder.Resolve();
     status = found.status();
     if (found.ok() && found.value().empty()) {
-      if (!request().missing_ok) status = folder.NotFound();
+      if (!request().missing_ok) status = folder.NotFound("; with missing_ok, a load accepts that");
     } else if (found.ok()) {
       auto reader = CheckpointReader::Open(state()->files, found.value());
       status = reader.status();

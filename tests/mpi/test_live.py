@@ -133,6 +133,8 @@ def test_reader_is_told_that_the_job_was_killed():
             assert view.name == name
             cut = view.cut()
             assert (cut["array"] == 2).all()
+            with pytest.raises(mv.errors.StateError, match=f"'mistyped'; there are: .*'{name}'"):
+                mv.attach("mistyped")
             for rank in (0, 1):
                 job.signal(rank, signal.SIGKILL)
             check_kept(view, cut, "has ended: rank 0 .*died")

@@ -54,28 +54,26 @@ ANSWERS = {
     "my job hangs": "faults.html",
     "ArrayTable": "python/tables.ArrayTable.html",
     "DistributedOptimizer": "python/torch_ext.optimizer.html",
-    "Slurm": "slurm.html",
-    "glossary": "glossary.html",
-    "examples": "examples.html",
+    "Theano": "python-code.html",
+    "torch.distributed": "torch-distributed.html",
     # The parts of names that contain dots, parentheses and underscores:
-    "attach": "live.html",
     "mv.attach(name)": "live.html",
     "hash_keys": "embeddings.html",
-    "hash": "embeddings.html",
-    "keys": "embeddings.html",
     # Words of people who know other libraries:
     "allreduce": "consistency.html",
     "broadcast": "torch-distributed.html",
     "parameter averaging": "adapters.html",
     "Jupyter": "installation.html",
     "early stopping": "adapters.html",
-    "EarlyStopping": "adapters.html",
     "k-means": "shared-arrays.html",
     "DistributedSampler": "adapters.html",
     # Questions:
     "how do I resume": "faq.html",
     "use a GPU": "faq.html",
     "save a model": "checkpoints.html",
+    "serve model": "serving.html",
+    "two tower": "serving.html",
+    "progress bar": "faq.html",
 }
 
 #: A row of a table in Markdown, and the line below the first one.

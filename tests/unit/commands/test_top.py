@@ -1,5 +1,6 @@
 """The titles and states that ``multiverso top`` shows; tests/mpi/test_top.py has real jobs."""
 
+import socket
 import unittest
 
 from multiverso._commands import _prometheus, top
@@ -38,3 +39,8 @@ class TestDescriptions(unittest.TestCase):
 
     def test_labels_of_metrics_are_escaped(self):
         self.assertEqual(_prometheus.label('a "b"\\\nc'), 'a \\"b\\"\\\\\\nc')
+
+    def test_taken_port_is_named(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            with self.assertRaisesRegex(OSError, r"cannot serve at 127.0.0.1:\d+: Address"):
+                _prometheus.serve("127.0.0.1", taken.getsockname()[1], print)

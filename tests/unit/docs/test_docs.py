@@ -73,11 +73,12 @@ def blocks_of_pages():
 SEPARATOR = "-- the next block --\n"
 ONE_AFTER_ANOTHER = f"""
 import os, runpy, sys, tempfile
+os.environ["TMPDIR"] = tempfile.tempdir = os.path.dirname(__file__)  # which `run` removes
 import multiverso as mv
 codes, sys.argv[:] = sys.argv[1:], ["block.py"]
 for code in codes:
     print({SEPARATOR!r}, end="", flush=True)
-    os.chdir(tempfile.mkdtemp(dir=os.path.dirname(__file__)))
+    os.chdir(tempfile.mkdtemp())
     with open("block.py", "w") as file:
         file.write(code)
     runpy.run_path(os.path.abspath("block.py"), run_name="__main__")
