@@ -125,7 +125,9 @@ class RandomProgram:
     def step(self):
         """Make a call, perhaps in the background."""
         draw = self.random
-        name = draw.choice(["all_reduce", "broadcast", "gather", "into", "scatter", "exchange"])
+        name = draw.choice(
+            ["all_reduce", "broadcast", "exchange", "gather", "into", "reduce", "scatter"]
+        )
         count, seed = draw.choice(SIZES), draw.randrange(1 << 30)
         if self.size > 2:
             count = min(count, 70_001)
@@ -140,6 +142,13 @@ class RandomProgram:
         if len(self.later) > 5 or draw.random() < 0.1:
             self.settle()
 
+    def laid(self, tensor):
+        """Return a copy whose memory is dense, strided, or has the opposite sign."""
+        width = self.random.choice([0, 1, 3])
+        if width == 0 and tensor.dtype is not torch.bool:
+            return torch._neg_view(-tensor)
+        return torch.stack([tensor] * max(1, width), -1)[..., 0]
+
     def settle(self):
         """Wait for the calls in the background, in another order than that of the calls."""
         self.random.shuffle(self.later)
@@ -149,46 +158,48 @@ class RandomProgram:
         self.later = []
 
     def all_reduce(self, given, op, seed):
-        result = given[self.me].clone()
-        return (
-            partial(dist.all_reduce, result, getattr(dist.ReduceOp, op)),
-            result,
-            combined(given, op),
-        )
+        result, op_ = self.laid(given[self.me]), getattr(dist.ReduceOp, op)
+        return partial(dist.all_reduce, result, op_), result, combined(given, op)
+
+    def reduce(self, given, op, seed):
+        root, result = seed % self.size, self.laid(given[self.me])
+        call = partial(dist.reduce, result, self.global_ranks[root], getattr(dist.ReduceOp, op))
+        return call, result, combined(given, op) if self.me == root else given[self.me]
 
     def broadcast(self, given, op, seed):
-        root, result = seed % self.size, given[self.me].clone()
+        root, result = seed % self.size, self.laid(given[self.me])
         return partial(dist.broadcast, result, self.global_ranks[root]), result, given[root]
 
     def gather(self, given, op, seed):
-        result = torch.empty(len(given), len(given[0]), dtype=given[0].dtype)
-        return partial(dist.all_gather, list(result), given[self.me]), result, torch.stack(given)
+        expected, mine = torch.stack(given), self.laid(given[self.me])
+        result = self.laid(torch.zeros_like(expected))
+        return partial(dist.all_gather, list(result), mine), result, expected
 
     def into(self, given, op, seed):
-        result = torch.empty_like(torch.cat(given))
-        return (
-            partial(dist.all_gather_into_tensor, result, given[self.me]),
-            result,
-            torch.cat(given),
-        )
+        expected, mine = torch.cat(given), self.laid(given[self.me])
+        result = self.laid(torch.zeros_like(expected))
+        return partial(dist.all_gather_into_tensor, result, mine), result, expected
 
     def scatter(self, given, op, seed):
         wholes = [torch.cat([t.roll(shift) for shift in range(self.size)]) for t in given]
-        result, op_ = torch.empty_like(given[0]), getattr(dist.ReduceOp, op)
-        expected = combined([t.roll(self.me) for t in given], op)
-        return partial(dist.reduce_scatter_tensor, result, wholes[self.me], op_), result, expected
+        result, op_ = self.laid(torch.zeros_like(given[0])), getattr(dist.ReduceOp, op)
+        expected, mine = combined([t.roll(self.me) for t in given], op), self.laid(wholes[self.me])
+        return partial(dist.reduce_scatter_tensor, result, mine, op_), result, expected
 
     def exchange(self, given, op, seed):
         count = len(given[0])
         rows = np.random.default_rng(seed).multinomial(
             count, [1 / self.size] * self.size, self.size
         )
-        parts = [t.split(r.tolist())[self.me] for t, r in zip(given, rows, strict=True)]
-        result, sizes = torch.empty_like(torch.cat(parts)), rows[:, self.me].tolist()
-        call = partial(
-            dist.all_to_all_single, result, given[self.me], sizes, rows[self.me].tolist()
-        )
-        return call, result, torch.cat(parts)
+        is_equal = seed % 2 == 0 and count % self.size == 0
+        if is_equal:  # The parts are equal without numbers of rows, also those of a single row.
+            rows[:] = count // self.size
+        pairs = zip(given, rows, strict=True)
+        expected = torch.cat([t.split(r.tolist())[self.me] for t, r in pairs])
+        result, mine = self.laid(torch.zeros_like(expected)), self.laid(given[self.me])
+        sizes = rows[:, self.me].tolist(), rows[self.me].tolist()
+        arguments = (result, mine[None]) if is_equal else (result, mine, *sizes)
+        return partial(dist.all_to_all_single, *arguments), result, expected
 
 
 @case()
