@@ -93,6 +93,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         _open.add(self._memory)
         self._queue = CallQueue()
         self._calls = 0
+        self._is_alone = len(ranks) == 1
         self._store = store
         self._gloo = _Gloo(store, rank, len(ranks), timeout)
         self._operators: distributed.ProcessGroup | None = None
@@ -152,17 +153,16 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         """Combine a tensor over the ranks, in place, or several, which all get one result."""
         tensor = tensors[0] if tensors.__class__ is list and len(tensors) == 1 else tensors
         op, seconds = op_of(opts), seconds_of(opts, timeout) or self._gloo.seconds
-        if isinstance(tensor, Tensor) and is_sync(opts) and is_dense(tensor):
+        if isinstance(tensor, Tensor) and is_dense(tensor):
             # Each look at an operation of PyTorch takes as long as half a sum of a small tensor.
             code, dtype = _OP_ARGUMENTS.get(int(op)), _DTYPE_ARGUMENTS.get(tensor.dtype)
-            is_simple = code is not None and dtype is not None and _is_simple(code, tensor)
-            if is_simple and not _profiler_enabled():
-                self._calls += 1
-                try:
-                    self._queue.run(lambda: self._aggregate(code, dtype, tensor, seconds))
-                except Exception as error:
-                    raise self._errors.converted(error, "all_reduce") from None
-                return Work([tensor], self._queue, self._errors, "all_reduce")
+            if code is not None and dtype is not None and _is_simple(code, tensor):
+                return self._begin(
+                    "all_reduce",
+                    lambda: self._aggregate(code, dtype, tensor, seconds),
+                    [tensor],
+                    opts,
+                )
         found = as_list(tensors)
         is_coo = not found[0].is_nested and found[0].layout is torch.sparse_coo
         if is_coo or found[0].is_cuda:
@@ -375,23 +375,29 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         opts: Any,
         timeout: timedelta | None = None,
     ) -> Work:
-        """Make the calls, at once if the caller waits for them, else in the background."""
-        self._calls += 1
+        """Make the calls of plans."""
         seconds = seconds_of(opts, timeout) or self._gloo.seconds
-        work = functools.partial(Work, list(result), self._queue, self._errors, name)
+        return self._begin(name, functools.partial(self._run, made, seconds), list(result), opts)
+
+    def _begin(self, name: str, make: Callable[[], None], result: list[Any], opts: Any) -> Work:
+        """Make a call at once if the caller waits for it, else in the background."""
+        self._calls += 1
         try:
             if not _profiler_enabled():
-                return self._start(work, functools.partial(self._run, made, seconds), is_sync(opts))
+                return self._begin_unseen(name, make, result, opts)
             with record_function(f"multiverso:{name}"):
-                return self._start(work, functools.partial(self._run, made, seconds), is_sync(opts))
+                return self._begin_unseen(name, make, result, opts)
         except Exception as error:
             raise self._errors.converted(error, name) from None
 
-    def _start(self, work: Callable[..., Work], make: Callable[[], None], waits: bool) -> Work:
-        if not waits:
-            return work(make)
+    def _begin_unseen(
+        self, name: str, make: Callable[[], None], result: list[Any], opts: Any
+    ) -> Work:
+        # A single rank waits for nobody, and to wake a thread takes longer than most of its calls.
+        if not self._is_alone and not is_sync(opts):
+            return Work(result, self._queue, self._errors, name, make)
         self._queue.run(make)
-        return work()
+        return Work(result, self._queue, self._errors, name)
 
     def _aggregate(self, op: Any, dtype: Any, tensor: Tensor, seconds: float) -> None:
         memory = self._memory
