@@ -125,9 +125,7 @@ class RandomProgram:
     def step(self):
         """Make a call, perhaps in the background."""
         draw = self.random
-        name = draw.choice(
-            ["all_reduce", "broadcast", "exchange", "gather", "into", "reduce", "scatter"]
-        )
+        name = draw.choice("all_reduce broadcast deal exchange gather into reduce scatter".split())
         count, seed = draw.choice(SIZES), draw.randrange(1 << 30)
         if self.size > 2:
             count = min(count, 70_001)
@@ -171,9 +169,19 @@ class RandomProgram:
         return partial(dist.broadcast, result, self.global_ranks[root]), result, given[root]
 
     def gather(self, given, op, seed):
-        expected, mine = torch.stack(given), self.laid(given[self.me])
-        result = self.laid(torch.zeros_like(expected))
-        return partial(dist.all_gather, list(result), mine), result, expected
+        root, mine = seed % (self.size + 1), self.laid(given[self.me])  # or by all ranks
+        expected = torch.stack(given) if root in (self.me, self.size) else torch.zeros(0)
+        result = self.laid(torch.zeros_like(torch.stack(given)))[: len(expected)]
+        if root == self.size:
+            return partial(dist.all_gather, list(result), mine), result, expected
+        call = partial(dist.gather, mine, list(result) or None, self.global_ranks[root])
+        return call, result, expected.to(mine.dtype).reshape(result.shape)
+
+    def deal(self, given, op, seed):
+        root, result = seed % self.size, self.laid(torch.zeros_like(given[0]))
+        parts = [self.laid(tensor) for tensor in given]
+        call = partial(dist.scatter, result, parts if self.me == root else None)
+        return partial(call, self.global_ranks[root]), result, given[self.me]
 
     def into(self, given, op, seed):
         expected, mine = torch.cat(given), self.laid(given[self.me])
@@ -269,14 +277,46 @@ def data_parallel_models_train_as_with_gloo():
         model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
         return model
 
-    trains_like_gloo(parallel)
+    trains_like_gloo(lambda m: torch.compile(parallel(m), backend="eager"))
     trains_like_gloo(lambda m: parallel(m, bucket_cap_mb=0.001))
     trains_like_gloo(in_float16, 1e-2)
 
 
 @case()
-def fully_sharded_models_train_as_with_gloo():
-    trains_like_gloo(lambda module: Late("torch.distributed.fsdp").fully_shard(module))
+def models_in_parts_train_and_are_saved_as_with_gloo():
+    saved, of = Late("torch.distributed.checkpoint"), Late("torch.distributed.tensor.parallel")
+
+    def sharded(module):
+        folder = os.path.join(os.environ["MULTIVERSO_TEST_JOB"], dist.get_backend())
+        model = Late("torch.distributed.fsdp").fully_shard(module)
+        saved.save(model.state_dict(), checkpoint_id=folder)
+        torch.nn.init.zeros_(model[0].weight)
+        saved.load(model.state_dict(), checkpoint_id=folder)
+        return model
+
+    def split(module):
+        mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+        styles = {"0": of.ColwiseParallel(), "2": of.RowwiseParallel()}
+        return of.parallelize_module(module, mesh, styles)
+
+    trains_like_gloo(sharded)
+    trains_like_gloo(split)
+
+
+@case()
+def pipelines_run_as_with_gloo():
+    def run(backend):
+        of, losses = Late("torch.distributed.pipelining"), []
+        with process_group(backend) as group:
+            me, last = group.rank(), group.size() - 1
+            torch.manual_seed(me)
+            stage = of.PipelineStage(torch.nn.Linear(8, 8), me, last + 1, torch.device("cpu"))
+            schedule = of.Schedule1F1B(stage, 4, loss_fn=torch.nn.functional.mse_loss)
+            ends = {"target": torch.zeros(8, 8), "losses": losses} if me == last else {}
+            schedule.step(*[torch.ones(8, 8)] * (me == 0), **ends)
+            return [loss.item() for loss in losses], stage.submod.weight.grad.norm().item()
+
+    assert run("multiverso") == run("gloo")
 
 
 @case()
