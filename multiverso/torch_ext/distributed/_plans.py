@@ -231,6 +231,10 @@ def writable(
     """Return a contiguous tensor, with the content if `keeps`, and what copies it back."""
     if not is_dense(tensor):
         require_memory(tensor)
+        if torch._debug_has_internal_overlap(tensor) == 1:
+            raise ArgumentValueError(
+                "expected memory for each element, received an expanded tensor"
+            )
     whole = dense(tensor) if keeps or is_dense(tensor) else _room_for(tensor)
     return whole, [] if whole is tensor else [lambda: tensor.copy_(whole)]
 
