@@ -35,7 +35,11 @@ from multiverso.torch_ext.distributed._arguments import (
     seconds_of,
 )
 from multiverso.torch_ext.distributed._calls import SharedMemory
-from multiverso.torch_ext.distributed._operators import group_of_operators, through_operator
+from multiverso.torch_ext.distributed._operators import (
+    group_of_operators,
+    is_seen,
+    through_operator,
+)
 from multiverso.torch_ext.distributed._queue import CallQueue
 from multiverso.torch_ext.distributed._tensors import NoMemoryError, dense, is_dense
 from multiverso.torch_ext.distributed._work import ErrorsOfPyTorch, Received, Work, untraced
@@ -49,7 +53,7 @@ _open: Final[weakref.WeakSet[SharedMemory]] = weakref.WeakSet()
 
 
 def _as_in_pytorch(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method take the names of PyTorch for its arguments, and tensors without memory."""
+    """Let a method take PyTorch's names of arguments, tensors without memory, and modes."""
     own = frozenset(method.__code__.co_varnames[: method.__code__.co_argcount])
 
     @functools.wraps(method)
@@ -57,6 +61,8 @@ def _as_in_pytorch(method: Callable[..., Any]) -> Callable[..., Any]:
         ours = named and {
             name if name in own else NAMES.get(name, name): value for name, value in named.items()
         }
+        if is_seen():
+            return through_operator(self, method, args, named, ours)
         try:
             return method(self, *args, **ours)
         except NoMemoryError:
@@ -87,6 +93,7 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         _open.add(self._memory)
         self._queue = CallQueue()
         self._calls = 0
+        self._is_alone = len(ranks) == 1
         self._store = store
         self._gloo = _Gloo(store, rank, len(ranks), timeout)
         self._operators: distributed.ProcessGroup | None = None
@@ -97,6 +104,10 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
     def getBackendName(self) -> str:  # noqa: N802 (a name of PyTorch)
         """Return the name of the backend."""
         return "multiverso"
+
+    def get_group_store(self) -> distributed.Store:
+        """Return the store at which the ranks have met."""
+        return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long later calls wait for other ranks, unless they have a limit of their own."""
@@ -142,17 +153,16 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         """Combine a tensor over the ranks, in place, or several, which all get one result."""
         tensor = tensors[0] if tensors.__class__ is list and len(tensors) == 1 else tensors
         op, seconds = op_of(opts), seconds_of(opts, timeout) or self._gloo.seconds
-        if isinstance(tensor, Tensor) and is_sync(opts) and is_dense(tensor):
+        if isinstance(tensor, Tensor) and is_dense(tensor):
             # Each look at an operation of PyTorch takes as long as half a sum of a small tensor.
             code, dtype = _OP_ARGUMENTS.get(int(op)), _DTYPE_ARGUMENTS.get(tensor.dtype)
-            is_simple = code is not None and dtype is not None and _is_simple(code, tensor)
-            if is_simple and not _profiler_enabled():
-                self._calls += 1
-                try:
-                    self._queue.run(lambda: self._aggregate(code, dtype, tensor, seconds))
-                except Exception as error:
-                    raise self._errors.converted(error, "all_reduce") from None
-                return Work([tensor], self._queue, self._errors, "all_reduce")
+            if code is not None and dtype is not None and _is_simple(code, tensor):
+                return self._begin(
+                    "all_reduce",
+                    lambda: self._aggregate(code, dtype, tensor, seconds),
+                    [tensor],
+                    opts,
+                )
         found = as_list(tensors)
         is_coo = not found[0].is_nested and found[0].layout is torch.sparse_coo
         if is_coo or found[0].is_cuda:
@@ -236,27 +246,32 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         """Copy several tensors of all ranks; ``outputs[rank]`` has those of one rank."""
         require_ranks("output", outputs, self.size())
         made = [plans.gather([of[i] for of in outputs], t) for i, t in enumerate(inputs)]
-        return self._make("all_gather", made, [tensor for of in outputs for tensor in of], opts)
+        return self._make("all_gather", made, outputs, opts)
 
     @_as_in_pytorch
     def _allgather_base(self, outputs: Tensor, inputs: Tensor, opts: Any = None) -> Any:
         """Copy the tensors of all ranks to the parts of one."""
-        return self._gather_into([outputs], [inputs], opts)
+        made = plans.gather_into(outputs, inputs, self.size())
+        parts = [part for (part,) in self._parts([outputs], opts)]
+        return self._make("all_gather_into_tensor", [made], parts, opts)
 
     @_as_in_pytorch
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Do so with several tensors."""
-        return self._gather_into(outputs, inputs, opts)
+        pairs = zip(outputs, inputs, strict=True)
+        made = [plans.gather_into(output, t, self.size()) for output, t in pairs]
+        return self._make("all_gather_into_tensor", made, self._parts(outputs, opts), opts)
 
     all_gather_single = _allgather_base
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
-    def _gather_into(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any) -> Any:
-        pairs = zip(outputs, inputs, strict=True)
-        made = [plans.gather_into(output, t, self.size()) for output, t in pairs]
-        return self._make("all_gather_into_tensor", made, outputs, opts)
+    def _parts(self, outputs: Sequence[Tensor], opts: Any) -> list[tuple[Tensor, ...]]:
+        """Return the parts of each rank, which the future has if the caller may ask for it."""
+        if is_sync(opts):
+            return []
+        return list(zip(*[output.chunk(self.size()) for output in outputs], strict=True))
 
     @_as_in_pytorch
     def reduce_scatter(
@@ -356,27 +371,33 @@ class MultiversoGroup(distributed.ProcessGroup):  # type: ignore[misc]  # PyTorc
         self,
         name: str,
         made: list[plans.Plan],
-        result: Sequence[Tensor],
+        result: Sequence[Any],
         opts: Any,
         timeout: timedelta | None = None,
     ) -> Work:
-        """Make the calls, at once if the caller waits for them, else in the background."""
-        self._calls += 1
+        """Make the calls of plans."""
         seconds = seconds_of(opts, timeout) or self._gloo.seconds
-        work = functools.partial(Work, list(result), self._queue, self._errors, name)
+        return self._begin(name, functools.partial(self._run, made, seconds), list(result), opts)
+
+    def _begin(self, name: str, make: Callable[[], None], result: list[Any], opts: Any) -> Work:
+        """Make a call at once if the caller waits for it, else in the background."""
+        self._calls += 1
         try:
             if not _profiler_enabled():
-                return self._start(work, functools.partial(self._run, made, seconds), is_sync(opts))
+                return self._begin_unseen(name, make, result, opts)
             with record_function(f"multiverso:{name}"):
-                return self._start(work, functools.partial(self._run, made, seconds), is_sync(opts))
+                return self._begin_unseen(name, make, result, opts)
         except Exception as error:
             raise self._errors.converted(error, name) from None
 
-    def _start(self, work: Callable[..., Work], make: Callable[[], None], waits: bool) -> Work:
-        if not waits:
-            return work(make)
+    def _begin_unseen(
+        self, name: str, make: Callable[[], None], result: list[Any], opts: Any
+    ) -> Work:
+        # A single rank waits for nobody, and to wake a thread takes longer than most of its calls.
+        if not self._is_alone and not is_sync(opts):
+            return Work(result, self._queue, self._errors, name, make)
         self._queue.run(make)
-        return work()
+        return Work(result, self._queue, self._errors, name)
 
     def _aggregate(self, op: Any, dtype: Any, tensor: Tensor, seconds: float) -> None:
         memory = self._memory

@@ -1,17 +1,19 @@
-"""Calls with tensors that stand for others, such as those of torch.func or FakeTensor.
+"""Calls with tensors that stand for others, and calls while a mode of PyTorch sees all operators.
 
-Such a tensor has no memory. PyTorch makes a call with it through an operator (`c10d::allreduce_`),
-for which the class of the tensor, or a transformation of functions, puts in the tensors with
-memory. So this module calls the operator, and takes over when it has come to those.
+A tensor such as those of torch.func or FakeTensor has no memory. PyTorch makes a call with it
+through an operator (`c10d::allreduce_`), for which the class of the tensor, or a transformation of
+functions, puts in the tensors with memory. Modes such as CommDebugMode count operators, or note
+them (make_fx). So this module calls the operator, and takes over when it has come to tensors with
+memory and the last mode.
 """
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import distributed
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from multiverso.torch_ext.distributed._arguments import ArgumentTypeError
@@ -30,15 +32,23 @@ class _WithMemory(TorchDispatchMode):  # type: ignore[misc]  # PyTorch has no ty
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Make a call; leave one whose tensors stand for others to their classes."""
+        """Make a call; leave it to the classes of its tensors and to the modes around it first."""
         if types and not _are_fake(types):
             return NotImplemented
-        if types or func.namespace != "c10d":
+        tensors = [leaf for leaf in tree_leaves(args) if _is_tensor(leaf)]
+        if types or func.namespace != "c10d" or any(tensor.is_meta for tensor in tensors):
             return func(*args, **(kwargs or {}))
-        self.work = self._make([leaf for leaf in tree_leaves(args) if _is_tensor(leaf)])
+        if is_seen():
+            with _pop_mode_temporarily() as mode, self:
+                return mode.__torch_dispatch__(func, types, args, kwargs or {})
+        self.work = self._make(tensors)
         kinds = [str(returned.type) for returned in func._schema.returns]
         found = tuple(args[0] if "Tensor" in kind else self.work.boxed() for kind in kinds)
         return found if len(found) > 1 else found[0]
+
+
+#: Returns whether a mode of PyTorch sees the operators that this thread calls.
+is_seen: Final = torch._C._len_torch_dispatch_stack
 
 
 def through_operator(

@@ -195,12 +195,12 @@ def exchange_rows(
     output_rows: Sequence[int],
     input_rows: Sequence[int],
 ) -> Plan:
-    """Send rows of a tensor to each rank and receive rows; without numbers, equally many."""
+    """Send rows of a tensor to each rank and receive rows; without numbers, equal parts."""
     _require_dtype(output, [tensor])
     source = dense(tensor)
     whole, finish = writable(output)
-    sent = spans_of_rows(source, _rows("input", tensor, ranks, input_rows))
-    received = spans_of_rows(whole, _rows("output", output, ranks, output_rows))
+    sent = _parts("input", source, ranks, input_rows)
+    received = _parts("output", whole, ranks, output_rows)
     call = Call(capi.MV_CALL_ALL_TO_ALL, output.dtype, sent, received)
     return Plan([call], [source, whole], finish)
 
@@ -210,21 +210,19 @@ def barrier() -> Plan:
     return Plan([Call(capi.MV_CALL_BARRIER, torch.uint8, [], [])], [], [])
 
 
-def _rows(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> Sequence[int]:
-    if not tensor.dim():
-        raise ArgumentValueError(f"{what}: expected a tensor with rows, received a scalar")
-    length = tensor.shape[0]
+def _parts(what: str, tensor: torch.Tensor, ranks: int, rows: Sequence[int]) -> list[Span]:
     if not rows:
-        if length % ranks:
-            msg = f"{what}: expected rows for each of {ranks} ranks, received {length} rows"
+        if tensor.numel() % ranks:
+            msg = f"{what}: expected {ranks} equal parts, received {tensor.numel()} elements"
             raise ArgumentValueError(msg)
-        return [length // ranks] * ranks
+        return spans(tensor, ranks)
+    length = tensor.shape[0] if tensor.dim() else 0
     if len(rows) != ranks or min(rows) < 0 or sum(rows) != length:
         raise ArgumentValueError(
             f"{what}_split_sizes: expected {ranks} numbers whose sum is {length}, received "
             f"{list(rows)}"
         )
-    return rows
+    return spans_of_rows(tensor, rows)
 
 
 def writable(
@@ -233,6 +231,10 @@ def writable(
     """Return a contiguous tensor, with the content if `keeps`, and what copies it back."""
     if not is_dense(tensor):
         require_memory(tensor)
+        if torch._debug_has_internal_overlap(tensor) == 1:
+            raise ArgumentValueError(
+                "expected memory for each element, received an expanded tensor"
+            )
     whole = dense(tensor) if keeps or is_dense(tensor) else _room_for(tensor)
     return whole, [] if whole is tensor else [lambda: tensor.copy_(whole)]
 

@@ -59,7 +59,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 def require_memory(tensor: torch.Tensor) -> None:
     """Raise NoMemoryError or ArgumentTypeError unless a tensor has memory on the CPU."""
     kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else ""
-    if not kind and any(_keys(tensor).has(key) for key in _OF_OTHERS):
+    if not kind and (tensor.is_meta or any(_keys(tensor).has(key) for key in _OF_OTHERS)):
         raise NoMemoryError(tensor)
     if not kind and tensor.layout is not torch.strided:
         kind = str(tensor.layout).removeprefix("torch.").removeprefix("_").replace("_coo", "")

@@ -140,7 +140,7 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
 
     def __init__(
         self,
-        tensors: list[torch.Tensor],
+        tensors: list[Any],
         queue: CallQueue,
         errors: ErrorsOfPyTorch,
         name: str,
@@ -191,15 +191,16 @@ class Work(C10dWork):  # type: ignore[misc]  # PyTorch has no types for it.
             return None
         return self._errors.converted(self._call.error, self._name)
 
-    def result(self) -> list[torch.Tensor]:
-        """Wait, and return the tensors that the call has set."""
+    def result(self) -> list[Any]:
+        """Wait, and return the tensors that the call has set, or lists of them."""
         self.wait()
         return self._tensors
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future whose value is the list of tensors that the call sets."""
         self._require_parent()
-        if self._tensors and self._tensors[0].dtype is torch.float16 and _is_hook(sys._getframe(1)):
+        kind = getattr(self._tensors[0], "dtype", None) if self._tensors else None
+        if kind is torch.float16 and _is_hook(sys._getframe(1)):
             return torch._C.fork(self.result)
         if self._call is None:
             with _making_future:

@@ -125,7 +125,7 @@ class RandomProgram:
     def step(self):
         """Make a call, perhaps in the background."""
         draw = self.random
-        name = draw.choice(["all_reduce", "broadcast", "gather", "into", "scatter", "exchange"])
+        name = draw.choice("all_reduce broadcast deal exchange gather into reduce scatter".split())
         count, seed = draw.choice(SIZES), draw.randrange(1 << 30)
         if self.size > 2:
             count = min(count, 70_001)
@@ -140,6 +140,13 @@ class RandomProgram:
         if len(self.later) > 5 or draw.random() < 0.1:
             self.settle()
 
+    def laid(self, tensor):
+        """Return a copy whose memory is dense, strided, or has the opposite sign."""
+        width = self.random.choice([0, 1, 3])
+        if width == 0 and tensor.dtype is not torch.bool:
+            return torch._neg_view(-tensor)
+        return torch.stack([tensor] * max(1, width), -1)[..., 0]
+
     def settle(self):
         """Wait for the calls in the background, in another order than that of the calls."""
         self.random.shuffle(self.later)
@@ -149,46 +156,58 @@ class RandomProgram:
         self.later = []
 
     def all_reduce(self, given, op, seed):
-        result = given[self.me].clone()
-        return (
-            partial(dist.all_reduce, result, getattr(dist.ReduceOp, op)),
-            result,
-            combined(given, op),
-        )
+        result, op_ = self.laid(given[self.me]), getattr(dist.ReduceOp, op)
+        return partial(dist.all_reduce, result, op_), result, combined(given, op)
+
+    def reduce(self, given, op, seed):
+        root, result = seed % self.size, self.laid(given[self.me])
+        call = partial(dist.reduce, result, self.global_ranks[root], getattr(dist.ReduceOp, op))
+        return call, result, combined(given, op) if self.me == root else given[self.me]
 
     def broadcast(self, given, op, seed):
-        root, result = seed % self.size, given[self.me].clone()
+        root, result = seed % self.size, self.laid(given[self.me])
         return partial(dist.broadcast, result, self.global_ranks[root]), result, given[root]
 
     def gather(self, given, op, seed):
-        result = torch.empty(len(given), len(given[0]), dtype=given[0].dtype)
-        return partial(dist.all_gather, list(result), given[self.me]), result, torch.stack(given)
+        root, mine = seed % (self.size + 1), self.laid(given[self.me])  # or by all ranks
+        expected = torch.stack(given) if root in (self.me, self.size) else torch.zeros(0)
+        result = self.laid(torch.zeros_like(torch.stack(given)))[: len(expected)]
+        if root == self.size:
+            return partial(dist.all_gather, list(result), mine), result, expected
+        call = partial(dist.gather, mine, list(result) or None, self.global_ranks[root])
+        return call, result, expected.to(mine.dtype).reshape(result.shape)
+
+    def deal(self, given, op, seed):
+        root, result = seed % self.size, self.laid(torch.zeros_like(given[0]))
+        parts = [self.laid(tensor) for tensor in given]
+        call = partial(dist.scatter, result, parts if self.me == root else None)
+        return partial(call, self.global_ranks[root]), result, given[self.me]
 
     def into(self, given, op, seed):
-        result = torch.empty_like(torch.cat(given))
-        return (
-            partial(dist.all_gather_into_tensor, result, given[self.me]),
-            result,
-            torch.cat(given),
-        )
+        expected, mine = torch.cat(given), self.laid(given[self.me])
+        result = self.laid(torch.zeros_like(expected))
+        return partial(dist.all_gather_into_tensor, result, mine), result, expected
 
     def scatter(self, given, op, seed):
         wholes = [torch.cat([t.roll(shift) for shift in range(self.size)]) for t in given]
-        result, op_ = torch.empty_like(given[0]), getattr(dist.ReduceOp, op)
-        expected = combined([t.roll(self.me) for t in given], op)
-        return partial(dist.reduce_scatter_tensor, result, wholes[self.me], op_), result, expected
+        result, op_ = self.laid(torch.zeros_like(given[0])), getattr(dist.ReduceOp, op)
+        expected, mine = combined([t.roll(self.me) for t in given], op), self.laid(wholes[self.me])
+        return partial(dist.reduce_scatter_tensor, result, mine, op_), result, expected
 
     def exchange(self, given, op, seed):
         count = len(given[0])
         rows = np.random.default_rng(seed).multinomial(
             count, [1 / self.size] * self.size, self.size
         )
-        parts = [t.split(r.tolist())[self.me] for t, r in zip(given, rows, strict=True)]
-        result, sizes = torch.empty_like(torch.cat(parts)), rows[:, self.me].tolist()
-        call = partial(
-            dist.all_to_all_single, result, given[self.me], sizes, rows[self.me].tolist()
-        )
-        return call, result, torch.cat(parts)
+        is_equal = seed % 2 == 0 and count % self.size == 0
+        if is_equal:  # The parts are equal without numbers of rows, also those of a single row.
+            rows[:] = count // self.size
+        pairs = zip(given, rows, strict=True)
+        expected = torch.cat([t.split(r.tolist())[self.me] for t, r in pairs])
+        result, mine = self.laid(torch.zeros_like(expected)), self.laid(given[self.me])
+        sizes = rows[:, self.me].tolist(), rows[self.me].tolist()
+        arguments = (result, mine[None]) if is_equal else (result, mine, *sizes)
+        return partial(dist.all_to_all_single, *arguments), result, expected
 
 
 @case()
@@ -258,14 +277,46 @@ def data_parallel_models_train_as_with_gloo():
         model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
         return model
 
-    trains_like_gloo(parallel)
+    trains_like_gloo(lambda m: torch.compile(parallel(m), backend="eager"))
     trains_like_gloo(lambda m: parallel(m, bucket_cap_mb=0.001))
     trains_like_gloo(in_float16, 1e-2)
 
 
 @case()
-def fully_sharded_models_train_as_with_gloo():
-    trains_like_gloo(lambda module: Late("torch.distributed.fsdp").fully_shard(module))
+def models_in_parts_train_and_are_saved_as_with_gloo():
+    saved, of = Late("torch.distributed.checkpoint"), Late("torch.distributed.tensor.parallel")
+
+    def sharded(module):
+        folder = os.path.join(os.environ["MULTIVERSO_TEST_JOB"], dist.get_backend())
+        model = Late("torch.distributed.fsdp").fully_shard(module)
+        saved.save(model.state_dict(), checkpoint_id=folder)
+        torch.nn.init.zeros_(model[0].weight)
+        saved.load(model.state_dict(), checkpoint_id=folder)
+        return model
+
+    def split(module):
+        mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+        styles = {"0": of.ColwiseParallel(), "2": of.RowwiseParallel()}
+        return of.parallelize_module(module, mesh, styles)
+
+    trains_like_gloo(sharded)
+    trains_like_gloo(split)
+
+
+@case()
+def pipelines_run_as_with_gloo():
+    def run(backend):
+        of, losses = Late("torch.distributed.pipelining"), []
+        with process_group(backend) as group:
+            me, last = group.rank(), group.size() - 1
+            torch.manual_seed(me)
+            stage = of.PipelineStage(torch.nn.Linear(8, 8), me, last + 1, torch.device("cpu"))
+            schedule = of.Schedule1F1B(stage, 4, loss_fn=torch.nn.functional.mse_loss)
+            ends = {"target": torch.zeros(8, 8), "losses": losses} if me == last else {}
+            schedule.step(*[torch.ones(8, 8)] * (me == 0), **ends)
+            return [loss.item() for loss in losses], stage.submod.weight.grad.norm().item()
+
+    assert run("multiverso") == run("gloo")
 
 
 @case()

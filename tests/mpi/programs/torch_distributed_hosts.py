@@ -12,7 +12,7 @@ CASES = {
     for name in (
         "calls_that_gloo_makes_reach_their_ranks",
         "data_parallel_models_train_as_with_gloo",
-        "fully_sharded_models_train_as_with_gloo",
+        "models_in_parts_train_and_are_saved_as_with_gloo",
         "groups_that_are_destroyed_leave_nothing",
     )
 }
