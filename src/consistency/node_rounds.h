@@ -45,6 +45,10 @@ class NodeRounds final : private NodeSum::Terms {
   // workers of other nodes wait for the clocks of this node's workers.
   bool SumsRounds() const { return sum_ != nullptr; }
 
+  // Lets sums that have begun read a delta from `to` in place of `from`.
+  void ReadFrom(const char* to, const char* from) {
+    if (sum_ != nullptr) sum_->ReadFrom(to, from);
+  }
   Status Receive(PieceLink::Piece piece);
   Status Poll(bool* any);
   // Returns whether a message that a worker waits for may arrive at any moment.

@@ -89,6 +89,10 @@ Status Rounds::AddGet(const Request& request, const WaitLimit& limit) {
   // The delta is staged first and both ticks are then made together, so that other workers need to
   // fetch this worker's clock only once.
   Stage(request, buffer);
+  const struct Loan {
+    Rounds* rounds;
+    ~Loan() { rounds->ReturnDelta(); }
+  } loan{this};
   MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
   clocks_.CountAdd();
   NoteAdd();

@@ -73,8 +73,25 @@ bool SpanningSum::StageWhole(const Request& request, char* to) {
     ExchangeOf(request).TakeDelta(0, request.tensors->count(), to);
     return false;
   }
+  if (request.kind == RequestKind::kAddGet && service_ != nullptr) {
+    lending_ = add_of(clocks_.my_adds());
+    lending_->lent = static_cast<const char*>(request.delta);
+    return false;
+  }
   CopyBytes(to, request.delta, static_cast<size_t>(shape_.layout.bytes()));
   return false;
+}
+
+void SpanningSum::ReturnDelta() {
+  if (lending_ == nullptr) return;
+  // A call that fails leaves its add in the round, which other nodes may still complete.
+  if (!HasSummed(clocks_.my_adds())) {
+    const int me = memory_.local_index_of(clocks_.me());
+    service_->StageLent(lending_, memory_.staging().values(me, lending_->buffer),
+                        shape_.layout.bytes());
+  }
+  lending_->lent = nullptr;
+  lending_ = nullptr;
 }
 
 void SpanningSum::NoteAdd() {

@@ -33,6 +33,7 @@ class SpanningSum final : public Rounds {
  private:
   bool StageWhole(const Request& request, char* to) override;
   void NoteAdd() override;
+  void ReturnDelta() override;
   Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
   bool HasSummed(uint64_t rounds) const override;
   Status Read(const Request& request, uint64_t rounds, const char* call,
@@ -42,6 +43,9 @@ class SpanningSum final : public Rounds {
                        uint64_t* rounds) override;
 
   SpanningWords* words() const { return memory_.words(); }
+  StagedAdd* add_of(uint64_t round) const {
+    return memory_.staging().add_of(memory_.local_index_of(clocks_.me()), round);
+  }
   // Waits until the condition holds, which follows from the adds of rounds before `rounds`.
   template <class Done>
   Status AwaitRounds(uint64_t rounds, const char* call, const WaitLimit& limit, Done done);
@@ -53,6 +57,7 @@ class SpanningSum final : public Rounds {
   RequestRunner* runner_ = nullptr;
   RoundService* service_ = nullptr;  // null unless this rank leads its node
   std::vector<bool> leads_;          // whether a worker leads its node, by worker
+  StagedAdd* lending_ = nullptr;     // the add whose delta the caller lends
   uint64_t rounds_read_ = 0;         // the most rounds whose results this rank has read or awaited
 };
 

@@ -31,6 +31,9 @@ struct StagedAdd {
   // If 1, the worker's own block of the table is not staged, so only that worker can sum it.
   // Atomic, because a late reader may read this flag while the worker sets it for a later round.
   std::atomic<int32_t> keeps_own_block;
+  // If not null, the delta of the whole table where the caller has it, which no other process can
+  // read. So only the leader of a node lends one, while it waits in an add_get over several nodes.
+  const char* lent;
 };
 
 // Lies in the table's shared memory. Each worker writes its own part. Most of the memory remains

@@ -93,6 +93,12 @@ Status NodeSum::Poll(bool* any) {
   return Status::Ok();
 }
 
+void NodeSum::ReadFrom(const char* to, const char* from) {
+  for (Stream& stream : streams_) {
+    for (DeltaSource& source : stream.sources) source.ReadFrom(to, from);
+  }
+}
+
 bool NodeSum::Open(Stream* stream) {
   std::vector<DeltaSource> here;
   for (Input& input : stream->inputs) {
