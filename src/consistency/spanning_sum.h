@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "consistency/joint_staging.h"
 #include "consistency/rounds.h"
 
 namespace multiverso {
@@ -54,6 +55,7 @@ class SpanningSum final : public Rounds {
   void CopyRows(const Request& request, bool all_from_copy) const;
 
   int64_t first_row_;
+  JointStaging joint_staging_;
   RequestRunner* runner_ = nullptr;
   RoundService* service_ = nullptr;  // null unless this rank leads its node
   std::vector<bool> leads_;          // whether a worker leads its node, by worker
