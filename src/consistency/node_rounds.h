@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "consistency/consistency.h"
+#include "consistency/joint_staging.h"
 #include "consistency/round_memory.h"
 #include "consistency/worker_clocks.h"
 #include "sum/node_sum.h"
@@ -32,6 +33,7 @@ class NodeRounds final : private NodeSum::Terms {
         first_element_(first_row * shape.columns),
         clocks_(base, context, table_name),
         memory_(shape, base, clocks_),
+        joint_staging_(shape, memory_.staging(), clocks_.here(), clocks_.workers()),
         shard_(shard),
         context_(context) {}
 
@@ -45,6 +47,10 @@ class NodeRounds final : private NodeSum::Terms {
   // workers of other nodes wait for the clocks of this node's workers.
   bool SumsRounds() const { return sum_ != nullptr; }
 
+  // Lets sums that have begun read a delta from `to` in place of `from`.
+  void ReadFrom(const char* to, const char* from) {
+    if (sum_ != nullptr) sum_->ReadFrom(to, from);
+  }
   Status Receive(PieceLink::Piece piece);
   Status Poll(bool* any);
   // Returns whether a message that a worker waits for may arrive at any moment.
@@ -70,6 +76,8 @@ class NodeRounds final : private NodeSum::Terms {
   int64_t first_element_;
   WorkerClocks clocks_;
   RoundMemory memory_;
+  JointStaging joint_staging_;
+  int64_t segments_per_row_ = 1;
   Shard* shard_;
   RankContext* context_;
   std::unique_ptr<NodeSum> sum_;  // null with bounded staleness

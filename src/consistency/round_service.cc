@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/copy_bytes.h"
+
 namespace multiverso {
 namespace {
 
@@ -30,6 +32,13 @@ void RoundService::Forget(int64_t table) {
   const std::lock_guard<std::mutex> guard(mutex_);
   rounds_by_table_.erase(table);
   clock_exchange_.Forget(table);
+}
+
+void RoundService::StageLent(StagedAdd* add, char* to, int64_t bytes) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  CopyBytes(to, add->lent, static_cast<size_t>(bytes));
+  for (const auto& [id, rounds] : rounds_by_table_) rounds->ReadFrom(to, add->lent);
+  add->lent = nullptr;
 }
 
 bool RoundService::Poll() {

@@ -39,6 +39,9 @@ class RoundService {
   // Forgets a table whose creation failed.
   void Forget(int64_t table);
 
+  // Copies the delta that the caller of an add_get has lent, and sums the copy from now on.
+  void StageLent(StagedAdd* add, char* to, int64_t bytes);
+
   // Makes progress. Returns whether there was work. Returns false if another thread is polling.
   bool Poll();
   // Does the work of the service thread, which naps meanwhile, until done() or `until`. Returns

@@ -52,6 +52,8 @@ void Rounds::Stage(const Request& request, int buffer) {
   StagedAdd* const add = staging_.add_of(index_, round);
   const bool is_rows = HasIds(request.kind);
   bool keeps_own_block = false;
+  add->is_rows = is_rows ? 1 : 0;
+  add->buffer = buffer;
   if (is_rows) {
     add->count =
         staging_.StageRows(index_, buffer, request.row_ids, request.num_ids, request.delta);
@@ -59,8 +61,6 @@ void Rounds::Stage(const Request& request, int buffer) {
     char* const to = buffer == Staging::kDeltaBuffer ? nullptr : staging_.values(index_, buffer);
     keeps_own_block = StageWhole(request, to);
   }
-  add->is_rows = is_rows ? 1 : 0;
-  add->buffer = buffer;
   add->keeps_own_block.store(keeps_own_block ? 1 : 0, std::memory_order_relaxed);
   used_in_[buffer] = round + 1;
 }
@@ -89,6 +89,10 @@ Status Rounds::AddGet(const Request& request, const WaitLimit& limit) {
   // The delta is staged first and both ticks are then made together, so that other workers need to
   // fetch this worker's clock only once.
   Stage(request, buffer);
+  const struct Loan {
+    Rounds* rounds;
+    ~Loan() { rounds->ReturnDelta(); }
+  } loan{this};
   MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
   clocks_.CountAdd();
   NoteAdd();

@@ -60,10 +60,14 @@ class Rounds : public Consistency {
   }
   // Copies a delta of the whole table to this worker's staging memory, or, if `to` is null, uses it
   // where it is. In an add_get, may leave out a block that only this worker sums, in
-  // ReadAfterAdd. Returns whether it did. Of an exchange, computes the delta there.
+  // ReadAfterAdd, or use the delta where it is until ReturnDelta. Returns whether it left out a
+  // block. Of an exchange, computes the delta there.
   virtual bool StageWhole(const Request& request, char* to) = 0;
   // Called after this worker has counted the add that it staged.
   virtual void NoteAdd() {}
+  // Called at the end of an add_get, after which the caller may write over the delta, even if the
+  // round needs it still.
+  virtual void ReturnDelta() {}
   // Waits until the deltas of the first `rounds` rounds have been summed, so that their memory can
   // be used again. On one node their sums have then been applied, too.
   virtual Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) = 0;

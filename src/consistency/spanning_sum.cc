@@ -12,7 +12,9 @@ namespace multiverso {
 
 SpanningSum::SpanningSum(const StagedShape& shape, int64_t first_row, char* base, Shard* shard,
                          WorkerClocks clocks, const Membership& members)
-    : Rounds(shape, base, shard, std::move(clocks)), first_row_(first_row) {
+    : Rounds(shape, base, shard, std::move(clocks)),
+      first_row_(first_row),
+      joint_staging_(shape, memory_.staging(), clocks_.here(), clocks_.workers()) {
   for (int worker = 0; worker < clocks_.workers(); ++worker) {
     const int rank = clocks_.rank_of(worker);
     leads_.push_back(members.leader_of(members.node_of(rank)) == rank);
@@ -65,16 +67,42 @@ Status SpanningSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLim
   return AwaitRounds(rounds, call, limit, [&] { return HasSummed(rounds); });
 }
 
-bool SpanningSum::StageWhole(const Request& request, char* to) {
+bool SpanningSum::StageWhole(const Request& request, char* /*to*/) {
   if (request.kind != RequestKind::kAdd) {
     words()->is_copy_wanted.store(1, std::memory_order_relaxed);
   }
-  if (request.kind == RequestKind::kExchange) {
-    ExchangeOf(request).TakeDelta(0, request.tensors->count(), to);
+  if (request.kind == RequestKind::kAddGet && service_ != nullptr) {
+    lending_ = add_of(clocks_.my_adds());
+    lending_->lent = static_cast<const char*>(request.delta);
     return false;
   }
-  CopyBytes(to, request.delta, static_cast<size_t>(shape_.layout.bytes()));
+  const int me = memory_.local_index_of(clocks_.me());
+  if (request.kind == RequestKind::kExchange) {
+    const TensorExchange exchange = ExchangeOf(request);
+    joint_staging_.Stage(me, clocks_.my_adds(), [&](int64_t first, int64_t count, char* room) {
+      exchange.TakeDelta(first, count, room);
+      return room;
+    });
+    return false;
+  }
+  const auto* const delta = static_cast<const char*>(request.delta);
+  const int64_t bytes = shape_.element_bytes();
+  joint_staging_.Stage(
+      me, clocks_.my_adds(),
+      [&](int64_t first, int64_t /*count*/, char* /*room*/) { return delta + first * bytes; });
   return false;
+}
+
+void SpanningSum::ReturnDelta() {
+  if (lending_ == nullptr) return;
+  // A call that fails leaves its add in the round, which other nodes may still complete.
+  if (!HasSummed(clocks_.my_adds())) {
+    const int me = memory_.local_index_of(clocks_.me());
+    service_->StageLent(lending_, memory_.staging().values(me, lending_->buffer),
+                        shape_.layout.bytes());
+  }
+  lending_->lent = nullptr;
+  lending_ = nullptr;
 }
 
 void SpanningSum::NoteAdd() {

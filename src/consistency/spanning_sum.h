@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "consistency/joint_staging.h"
 #include "consistency/rounds.h"
 
 namespace multiverso {
@@ -33,6 +34,7 @@ class SpanningSum final : public Rounds {
  private:
   bool StageWhole(const Request& request, char* to) override;
   void NoteAdd() override;
+  void ReturnDelta() override;
   Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
   bool HasSummed(uint64_t rounds) const override;
   Status Read(const Request& request, uint64_t rounds, const char* call,
@@ -42,6 +44,9 @@ class SpanningSum final : public Rounds {
                        uint64_t* rounds) override;
 
   SpanningWords* words() const { return memory_.words(); }
+  StagedAdd* add_of(uint64_t round) const {
+    return memory_.staging().add_of(memory_.local_index_of(clocks_.me()), round);
+  }
   // Waits until the condition holds, which follows from the adds of rounds before `rounds`.
   template <class Done>
   Status AwaitRounds(uint64_t rounds, const char* call, const WaitLimit& limit, Done done);
@@ -50,9 +55,11 @@ class SpanningSum final : public Rounds {
   void CopyRows(const Request& request, bool all_from_copy) const;
 
   int64_t first_row_;
+  JointStaging joint_staging_;
   RequestRunner* runner_ = nullptr;
   RoundService* service_ = nullptr;  // null unless this rank leads its node
   std::vector<bool> leads_;          // whether a worker leads its node, by worker
+  StagedAdd* lending_ = nullptr;     // the add whose delta the caller lends
   uint64_t rounds_read_ = 0;         // the most rounds whose results this rank has read or awaited
 };
 

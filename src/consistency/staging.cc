@@ -48,7 +48,10 @@ char* Staging::values(int worker, int buffer) const {
 
 DeltaSource Staging::SourceOf(int index, int worker, uint64_t round) const {
   const StagedAdd& add = *add_of(index, round);
-  if (add.is_rows == 0) return DeltaSource::Whole(worker, values(index, add.buffer));
+  if (add.is_rows == 0) {
+    const char* const staged = values(index, add.buffer);
+    return DeltaSource::Whole(worker, add.lent != nullptr ? add.lent : staged);
+  }
   return DeltaSource::Rows(worker, values(index, add.buffer), row_ids(index, add.buffer),
                            add.count);
 }

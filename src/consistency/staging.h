@@ -31,11 +31,20 @@ struct StagedAdd {
   // If 1, the worker's own block of the table is not staged, so only that worker can sum it.
   // Atomic, because a late reader may read this flag while the worker sets it for a later round.
   std::atomic<int32_t> keeps_own_block;
+  // If not null, the delta of the whole table where the caller has it, which no other process can
+  // read. So only the leader of a node lends one, while it waits in an add_get over several nodes.
+  const char* lent;
+  // Over several nodes, of each part of a delta of the whole table (JointStaging): 1 plus the
+  // round, and in the lowest byte 1 plus the level of the sum in this worker's buffer, or 0 for
+  // none.
+  static constexpr int kParts = 16;
+  std::atomic<uint64_t> parts[kParts];
 };
 
-// Lies in the table's shared memory. Each worker writes its own part. Most of the memory remains
-// unused: a worker that gets after each add touches one of its buffers, and an add of few rows
-// touches a small part of a buffer.
+// Lies in the table's shared memory. Each worker writes its own part, and over several nodes adds
+// to the deltas of others (JointStaging). Most of the memory remains unused: a worker that gets
+// after each add touches one of its buffers, and an add of few rows touches a small part of a
+// buffer.
 class Staging {
  public:
   // The number of buffers that receive copies of deltas, and so of adds that a worker can make

@@ -39,6 +39,10 @@ class DeltaSource {
   int64_t Next(const SegmentGrid& grid) const;
   // Skips to the first listed row at or after that row, for a source of rows.
   void SeekRow(const SegmentGrid& grid, int64_t row);
+  // Reads whole values from `to` if they are at `from`.
+  void ReadFrom(const char* to, const char* from) {
+    if (is_whole() && values_ == from) values_ = to;
+  }
   // Steps past the listed segment Next().
   void Step(const SegmentGrid& grid);
   // Returns the values of the next listed segment, or of that segment for a source of all.

@@ -93,21 +93,28 @@ Status NodeSum::Poll(bool* any) {
   return Status::Ok();
 }
 
+void NodeSum::ReadFrom(const char* to, const char* from) {
+  for (Stream& stream : streams_) {
+    for (DeltaSource& source : stream.sources) source.ReadFrom(to, from);
+  }
+}
+
 bool NodeSum::Open(Stream* stream) {
   std::vector<DeltaSource> here;
   for (Input& input : stream->inputs) {
     input.contributes = !input.pieces.empty();
-    input.is_read = false;
     if (!input.contributes && !terms_->HaveFinished(input.workers, stream->round)) return false;
   }
   stream->end =
       std::min(terms_->Open(stream->round, stream->next, &here), plan_.parts[stream->part].end);
   if (stream->end <= stream->next) return false;
+  const std::vector<DeltaSource> former = std::move(stream->sources);
   stream->sources.clear();
   // The source of an input is set when its next piece is read.
   for (Input& input : stream->inputs) {
     if (!input.contributes) continue;
-    stream->sources.push_back(DeltaSource::Whole(input.workers.first, nullptr));
+    stream->sources.push_back(input.is_read ? former[input.source]
+                                            : DeltaSource::Whole(input.workers.first, nullptr));
     const uint64_t copied_from = input.pieces.front()->header()->copied_from;
     for (Child& child : places_[stream->part].children) {
       if (child.node == input.node) child.copied_from = copied_from;

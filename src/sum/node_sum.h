@@ -68,6 +68,8 @@ class NodeSum {
   Status Receive(PieceLink::Piece message);
   // Makes progress. Sets *any if there was work.
   Status Poll(bool* any);
+  // Reads a whole delta from `to`, where it has been copied, in place of `from`.
+  void ReadFrom(const char* to, const char* from);
 
   // Return the number of rounds that need no more deltas of this node's workers; whose sums have
   // been applied to this node's part; and whose results this node has received from all others.

@@ -94,6 +94,15 @@ TEST(SpanningSum, SumAlongATreeOfNodes) {
   }
 }
 
+TEST(SpanningSum, SumTheDeltasOfANodeWhileTheyAreStaged) {
+  constexpr int64_t kInParts = 4700;
+  for (const int per_node : {3, 4}) {
+    RunSpanningJob(
+        AllOf(7), per_node, /*delay=*/5, 2,
+        [](Session* session, int rank) { MakeRounds(session, rank, 7, kInParts); }, kSyncMode);
+  }
+}
+
 TEST(SpanningSum, UseNodesWithoutWorkersOrWithoutServers) {
   for (const int64_t columns : {kNarrow, kWide}) {
     RunSpanningJob(

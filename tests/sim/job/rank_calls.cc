@@ -127,9 +127,11 @@ bool RankProgram::CallOnTable(const Step& step, bool is_add, bool is_get) {
     }
     if (!is_add) return;
     job_.ledger->AddEnded(add, is_done, is_done ? -1 : RoundsOf(number));
+    const auto bytes = static_cast<size_t>(count * BytesOf(table));
+    // Rounds do not need the memory after the call.
+    if (plan_.mode == "sync") std::memset(delta, 0x5a, bytes);
     // The message to a server that the call has ended, or that the server counts as lost, arrives
     // before that.
-    const auto bytes = static_cast<size_t>(count * BytesOf(table));
     if (!is_done) free_deltas_.push_back({delta, bytes, Now() + kDeltaReuse});
   });
 }
