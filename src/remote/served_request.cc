@@ -21,9 +21,11 @@ int64_t Aligned(int64_t bytes) {
 
 }  // namespace
 
-ServedRequest::ServedRequest(const RequestHeader& header, std::shared_ptr<TableShard> table,
-                             RankContext* rank_context, BufferPool* buffers)
-    : header_(header),
+ServedRequest::ServedRequest(uint64_t number, const RequestHeader& header,
+                             std::shared_ptr<TableShard> table, RankContext* rank_context,
+                             BufferPool* buffers)
+    : number_(number),
+      header_(header),
       table_(std::move(table)),
       rank_context_(rank_context),
       messenger_(rank_context->control_channel()->messenger()),

@@ -21,12 +21,14 @@ class ServedRequest {
  public:
   enum class Phase { kReceive, kWork, kReply };
 
-  // `table` may be null if the request Fails.
-  ServedRequest(const RequestHeader& header, std::shared_ptr<TableShard> table,
+  // `number` is larger than that of any request that has arrived before. `table` may be null if the
+  // request Fails.
+  ServedRequest(uint64_t number, const RequestHeader& header, std::shared_ptr<TableShard> table,
                 RankContext* rank_context, BufferPool* buffers);
   ServedRequest(const ServedRequest&) = delete;
   ServedRequest& operator=(const ServedRequest&) = delete;
 
+  uint64_t number() const { return number_; }
   const RequestHeader& header() const { return header_; }
   Phase phase() const { return phase_; }
   const Status& failure() const { return failure_; }
@@ -68,6 +70,7 @@ class ServedRequest {
   // Tests two messages. The failure of one message does not end the wait for the other.
   Status TestAll(Messenger::Ticket* tickets, bool* done);
 
+  const uint64_t number_;
   RequestHeader header_;
   std::shared_ptr<TableShard> table_;
   RankContext* rank_context_;

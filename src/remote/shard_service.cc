@@ -15,6 +15,15 @@ constexpr auto kMaxFarewell = std::chrono::milliseconds(200);
 constexpr size_t kMostEndedCalls = 1000;
 constexpr auto kCleanUpInterval = std::chrono::milliseconds(200);
 
+// Returns whether an earlier request of the same call is unanswered in that list. The answers to a
+// call's requests are in their order, by which the caller tells them apart.
+bool HasEarlierIn(const std::list<ServedRequest>& jobs, const ServedRequest& job) {
+  return std::any_of(jobs.begin(), jobs.end(), [&](const ServedRequest& other) {
+    return other.number() < job.number() && other.phase() != ServedRequest::Phase::kReply &&
+           other.header().sender == job.header().sender && other.header().tag == job.header().tag;
+  });
+}
+
 }  // namespace
 
 ShardService::ShardService(RankContext* rank_context)
@@ -86,7 +95,7 @@ bool ShardService::Poll() {
     const Status continued = Continue(job, &did_work);
     if (continued.ok()) {
       job = jobs_.erase(job);
-    } else if (job->phase() == ServedRequest::Phase::kWork && job->WaitsForRound()) {
+    } else if (job->phase() == ServedRequest::Phase::kWork && MustWait(*job)) {
       const auto waiting = job++;
       waiting_.splice(waiting_.end(), jobs_, waiting);
     } else {
@@ -102,8 +111,12 @@ bool ShardService::Poll() {
   return did_work;
 }
 
+bool ShardService::MustWait(const ServedRequest& job) const {
+  return job.WaitsForRound() || HasEarlierIn(waiting_, job);
+}
+
 void ShardService::ResumeWaiting() {
-  // A request that waited is earlier than those of its call that need not wait any more.
+  // They come first, since they are earlier than most.
   const auto first = jobs_.begin();
   for (auto job = waiting_.begin(); job != waiting_.end() && jobs_.size() < kMostJobs;) {
     const auto resumed = job++;
@@ -138,7 +151,7 @@ Status ShardService::Begin(const RequestHeader& header, const char* payload) {
     if (table != nullptr) table->shard()->holders()->nodes_released.fetch_add(1);
     return Status::Ok();
   }
-  ServedRequest& job = jobs_.emplace_back(header, table, rank_context_, &buffers_);
+  ServedRequest& job = jobs_.emplace_back(++num_requests_, header, table, rank_context_, &buffers_);
   if (table == nullptr) {
     job.Fail(Status(Code::kTransport, StrCat("rank ", rank_context_->members().rank(),
                                              " has no table number ", header.table)));
@@ -146,15 +159,6 @@ Status ShardService::Begin(const RequestHeader& header, const char* payload) {
     job.Fail(table->CheckRequest(header));
   }
   return job.BeginReceive(payload);
-}
-
-bool ShardService::HasEarlierRequest(const std::list<ServedRequest>::iterator& job) {
-  const auto is_earlier = [&](const ServedRequest& other) {
-    return other.phase() != ServedRequest::Phase::kReply &&
-           other.header().sender == job->header().sender && other.header().tag == job->header().tag;
-  };
-  return std::any_of(jobs_.begin(), job, is_earlier) ||
-         std::any_of(waiting_.begin(), waiting_.end(), is_earlier);
 }
 
 Status ShardService::Continue(const std::list<ServedRequest>::iterator& job, bool* did_work) {
@@ -169,7 +173,7 @@ Status ShardService::Continue(const std::list<ServedRequest>::iterator& job, boo
       [[fallthrough]];
     }
     case ServedRequest::Phase::kWork: {
-      if (HasEarlierRequest(job)) return Status::Pending();
+      if (HasEarlierIn(jobs_, *job) || MustWait(*job)) return Status::Pending();
       const Status executed = job->Execute();
       if (executed.pending()) return executed;
       *did_work = true;

@@ -59,7 +59,12 @@ class ShardService {
  private:
   // The most requests in work, which bounds the memory of their values. Further requests wait at
   // the transport, or in waiting_.
+#if defined(MULTIVERSO_SIMULATION)
+  // The few requests of a simulated job exceed it, too.
+  static constexpr size_t kMostJobs = 2;
+#else
   static constexpr size_t kMostJobs = 16;
+#endif
 
   std::shared_ptr<TableShard> Find(int64_t id) const;
   Status TakeRequests(bool* did_work);
@@ -72,8 +77,9 @@ class ShardService {
   void ResumeWaiting();
   // Continues the job, and returns ok when the job is over.
   Status Continue(const std::list<ServedRequest>::iterator& job, bool* did_work);
-  // Returns whether an earlier request of the same call is unanswered.
-  bool HasEarlierRequest(const std::list<ServedRequest>::iterator& job);
+  // Returns whether the job belongs in waiting_. Those behind a job there would fill jobs_, so that
+  // it could not be taken up again.
+  bool MustWait(const ServedRequest& job) const;
   // Drops the jobs of ranks that are lost or closed, and tables that all ranks have released.
   void CleanUp();
 
@@ -85,7 +91,8 @@ class ShardService {
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;
   std::mutex polling_mutex_;
   std::deque<EndedCall> ended_;    // the last calls that ended before their values were sent
-  std::list<ServedRequest> jobs_;  // in order of arrival; a list, since messages point into jobs
+  uint64_t num_requests_ = 0;      // that have arrived
+  std::list<ServedRequest> jobs_;  // a list, since messages point into jobs
   // The jobs that wait for a round. They are not in jobs_, because a round may need requests that
   // arrive later.
   std::list<ServedRequest> waiting_;
