@@ -141,7 +141,8 @@ void StoreAndCompare(WorkerClocks* clocks, int worker, const WorkerClocks::Snaps
     return;
   }
   // A reader that sees this sync point knows that the worker's ticks have been compared.
-  clocks->StoreSyncPoint(worker, snapshot.sync_point);
+  clocks->ArriveAt(snapshot.sync_point, worker);
+  clocks->Wake();
 }
 
 }  // namespace multiverso

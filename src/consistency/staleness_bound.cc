@@ -23,9 +23,8 @@ Status StalenessBound::AwaitBound(RequestKind kind, const WaitLimit& limit) {
   if (adds <= staleness_ || has_finished) return Status::Ok();
   // Add number n + 1 ends round n, because rounds are counted from 0.
   const uint64_t round = adds - staleness_ - 1;
-  return wait_.Await(
-      NameOf(kind), limit, [&] { return clocks_.OthersHavePassed(round); },
-      [&](int worker) { return clocks_.HasPassed(worker, round) ? Need::kNothing : Need::kCall; });
+  return wait_.AwaitCalls(NameOf(kind), limit,
+                          [&](int worker) { return clocks_.HasPassed(worker, round); });
 }
 
 void StalenessBound::ReachSyncPoint(const SyncPoint& point) {

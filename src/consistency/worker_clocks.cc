@@ -62,9 +62,9 @@ bool WorkerClocks::HasPassed(int worker, uint64_t round) const {
   return has_finished(worker) || adds(worker) > round;
 }
 
-bool WorkerClocks::AllHavePassed(uint64_t round, int except) const {
+bool WorkerClocks::AllHavePassed(uint64_t round) const {
   for (int i = 0; i < workers(); ++i) {
-    if (i != except && !HasPassed(i, round)) return false;
+    if (!HasPassed(i, round)) return false;
   }
   return true;
 }
@@ -118,11 +118,6 @@ void WorkerClocks::StoreCalls(int worker, const Snapshot& snapshot) {
   slot.ticks.store(snapshot.ticks, std::memory_order_release);
   slot.adds.store(snapshot.adds, std::memory_order_release);
   slot.finished.store(static_cast<uint32_t>(snapshot.finished), std::memory_order_release);
-  Wake();
-}
-
-void WorkerClocks::StoreSyncPoint(int worker, uint64_t point) {
-  slots_[worker].sync_point.store(point, std::memory_order_release);
   Wake();
 }
 

@@ -105,9 +105,8 @@ class WorkerClocks {
   }
   // Returns whether that worker has made its add of `round` or has finished.
   bool HasPassed(int worker, uint64_t round) const;
-  // Returns whether all workers, apart from `except`, have passed that round.
-  bool AllHavePassed(uint64_t round, int except = -1) const;
-  bool OthersHavePassed(uint64_t round) const { return AllHavePassed(round, me_); }
+  // Returns whether all workers have passed that round.
+  bool AllHavePassed(uint64_t round) const;
   // Returns the number of rounds that some worker has made and every worker has passed.
   uint64_t CompleteRounds() const;
   bool AllHereHavePassed(uint64_t round) const;
@@ -136,8 +135,9 @@ class WorkerClocks {
   // session was opened are attached at first. Both are no-ops in other sessions.
   void Attach();
   void Detach();
-  // Announces that this worker has reached the sync point.
-  void ArriveAt(uint64_t point) { slots_[me_].sync_point.store(point); }
+  // Announces that this worker, or one of another node, has reached the sync point.
+  void ArriveAt(uint64_t point) { ArriveAt(point, me_); }
+  void ArriveAt(uint64_t point, int worker) { slots_[worker].sync_point.store(point); }
   // Announces that this worker has released the table and reaches no more sync points.
   void Depart() { slots_[me_].sync_point.store(kDeparted, std::memory_order_release); }
   // Makes `rounds`, the number in a loaded checkpoint, the largest count of AllAdds.
@@ -158,9 +158,8 @@ class WorkerClocks {
   // ---- For the leader of a node
   // Returns the part of the slot of a worker of this node that other nodes need.
   Snapshot TakeSnapshot(int worker) const;
-  // Store the slot of a worker of another node: first its calls, and later its sync point.
+  // Stores the slot of a worker of another node, apart from its sync point.
   void StoreCalls(int worker, const Snapshot& snapshot);
-  void StoreSyncPoint(int worker, uint64_t point);
 
   // ---- For checkpoints and messages
   // Returns each worker's number of adds, counted from the first job that trained the table.

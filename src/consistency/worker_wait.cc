@@ -27,19 +27,11 @@ Status WorkerWait::AwaitTicks(const char* call, const WaitLimit& limit) {
   if (clocks_->i_have_finished()) return AddAfterFinish();
   MV_RETURN_IF_NOT_OK(CheckRunning());
   const uint64_t ticks_after_call = clocks_->my_ticks() + 2;
-  const auto need_of = [&](int worker) {
+  return AwaitCalls(call, limit, [&](int worker) {
     // A worker may be ahead by kTicksKept - 1, because another may still compare its own last tick.
-    const bool lags = !clocks_->has_finished(worker) &&
-                      clocks_->ticks(worker) + WorkerClocks::kTicksKept - 1 < ticks_after_call;
-    return lags && worker != clocks_->me() ? Need::kCall : Need::kNothing;
-  };
-  const auto nobody_lags = [&] {
-    for (int i = 0; i < clocks_->workers(); ++i) {
-      if (need_of(i) != Need::kNothing) return false;
-    }
-    return true;
-  };
-  return nobody_lags() ? Status::Ok() : Await(call, limit, nobody_lags, need_of);
+    return clocks_->has_finished(worker) ||
+           clocks_->ticks(worker) + WorkerClocks::kTicksKept - 1 >= ticks_after_call;
+  });
 }
 
 bool WorkerWait::EarlierMessagesMayArrive() {

@@ -42,6 +42,9 @@ class WorkerWait {
   Status CheckRunning() { return context_->state()->CheckRunning(/*was_waiting=*/false); }
   // Waits until this worker may make two more ticks: until the others can still compare them.
   Status AwaitTicks(const char* call, const WaitLimit& limit);
+  // Waits until has_called(worker) returns true for all other workers.
+  template <class HasCalled>
+  Status AwaitCalls(const char* call, const WaitLimit& limit, HasCalled has_called);
   // Waits until done() returns true. need_of(worker) returns what the wait needs from that worker.
   // A thread that has work meanwhile does not sleep: work(until) returns done().
   template <class Done, class NeedOf>
@@ -67,6 +70,19 @@ class WorkerWait {
   bool aborted_before_ = false;
   std::optional<Instant> abort_noticed_;
 };
+
+template <class HasCalled>
+Status WorkerWait::AwaitCalls(const char* call, const WaitLimit& limit, HasCalled has_called) {
+  const auto have_all = [&] {
+    for (int i = 0; i < clocks_->workers(); ++i) {
+      if (i != clocks_->me() && !has_called(i)) return false;
+    }
+    return true;
+  };
+  if (have_all()) return Status::Ok();
+  return Await(call, limit, have_all,
+               [&](int worker) { return has_called(worker) ? Need::kNothing : Need::kCall; });
+}
 
 template <class Done, class NeedOf>
 Status WorkerWait::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of,

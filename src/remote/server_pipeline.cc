@@ -153,19 +153,15 @@ Status ServerPipeline::Send(InFlightRequest* request) {
 
 Status ServerPipeline::Test(InFlightRequest* request, bool* done) {
   *done = true;
-  for (Messenger::Ticket& send : request->sends) {
-    if (!send.is_open) continue;
-    bool is_over = false;
-    int64_t bytes = 0;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&send, &is_over, &bytes));
+  const auto test = [&](Messenger::Ticket* ticket, int64_t* bytes) -> Status {
+    bool is_over = !ticket->is_open;
+    if (!is_over) MV_RETURN_IF_NOT_OK(messenger_->Test(ticket, &is_over, bytes));
     *done = *done && is_over;
-  }
-  if (request->answer.is_open) {
-    bool is_over = false;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&request->answer, &is_over, &request->received));
-    *done = *done && is_over;
-  }
-  return Status::Ok();
+    return Status::Ok();
+  };
+  int64_t sent = 0;
+  for (Messenger::Ticket& send : request->sends) MV_RETURN_IF_NOT_OK(test(&send, &sent));
+  return test(&request->answer, &request->received);
 }
 
 Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
@@ -296,7 +292,5 @@ bool ServerPipeline::HasLeftMemory() {
   }
   return has_left;
 }
-
-LateAnswers::Part ServerPipeline::Missing() const { return LateAnswers::Part{server_, missing_}; }
 
 }  // namespace multiverso

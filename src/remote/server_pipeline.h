@@ -48,7 +48,7 @@ class ServerPipeline {
   // After Abandon, returns whether no answer is arriving in the caller's memory.
   bool HasLeftMemory();
   // Returns the answers that are missing after Abandon.
-  LateAnswers::Part Missing() const;
+  LateAnswers::Part Missing() const { return {server_, missing_}; }
 
  private:
   static constexpr size_t kWindow = 8;  // the most chunks in flight

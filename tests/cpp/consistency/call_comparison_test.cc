@@ -54,9 +54,8 @@ Status MakeGet(WorkerClocks* clocks) { return Tick(clocks, TickKind::kGet, Patie
 
 // Waits until the other workers have passed `round`.
 Status WaitForOthers(WorkerClocks* clocks, uint64_t round, const WaitLimit& limit) {
-  return WorkerWait(clocks).Await(
-      "get", limit, [&] { return clocks->OthersHavePassed(round); },
-      [&](int worker) { return clocks->HasPassed(worker, round) ? Need::kNothing : Need::kCall; });
+  return WorkerWait(clocks).AwaitCalls(
+      "get", limit, [&](int worker) { return clocks->HasPassed(worker, round); });
 }
 
 TEST(WorkerClocks, CountAddsOfWorkersInRankOrder) {
@@ -76,7 +75,7 @@ TEST(WorkerClocks, CountAddsOfWorkersInRankOrder) {
 TEST(WorkerClocks, FinishedWorkerHasPassedEveryRound) {
   Clocks clocks(AllOf(2));
   clocks[1].Finish();
-  EXPECT_TRUE(clocks[0].OthersHavePassed(1000));
+  EXPECT_TRUE(clocks[0].HasPassed(1, 1000));
   EXPECT_FALSE(clocks[0].AllHavePassed(0));
   EXPECT_EQ(MakeAdd(&clocks[1]).code(), Code::kState);
   ASSERT_TRUE(MakeAdd(&clocks[0]).ok());
