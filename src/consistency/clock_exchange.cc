@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/frame.h"
+#include "consistency/call_comparison.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
@@ -88,7 +89,7 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
       if (entry.worker < 0 || entry.worker >= clocks->workers()) return false;
       const auto worker = static_cast<int>(entry.worker);
       if (members.node_of(clocks->rank_of(worker)) != node) return false;
-      clocks->Merge(worker, entry.snapshot);
+      StoreAndCompare(clocks, worker, entry.snapshot);
     }
   }
   for (uint32_t i = 0; i < header.waiting; ++i) {

@@ -132,7 +132,7 @@ Status LocalSum::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, co
       SumBlock(owner, current, current == round ? own : OwnBlock{});
       continue;
     }
-    MV_RETURN_IF_NOT_OK(clocks_.Await(
+    MV_RETURN_IF_NOT_OK(wait_.Await(
         call, limit, [&] { return CurrentRound(block) != current || CanSumBlock(owner, current); },
         [&](int worker) {
           if (!clocks_.HasPassed(worker, current)) return Need::kCall;

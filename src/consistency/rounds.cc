@@ -12,6 +12,7 @@ Rounds::Rounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks 
       shard_(shard),
       memory_(shape, base, clocks),
       clocks_(std::move(clocks)),
+      wait_(&clocks_),
       staging_(memory_.staging()),
       index_(memory_.local_index_of(clocks_.me())) {}
 
@@ -68,13 +69,13 @@ void Rounds::Stage(const Request& request, int buffer) {
 Status Rounds::Add(const Request& request, const WaitLimit& limit) {
   constexpr char kCall[] = "add";
   MV_RETURN_IF_NOT_OK(Touch(request, limit));
-  MV_RETURN_IF_NOT_OK(clocks_.AwaitTicks(kCall, limit));
+  MV_RETURN_IF_NOT_OK(wait_.AwaitTicks(kCall, limit));
   int buffer = 0;
   const void* const whole = HasIds(request.kind) ? nullptr : request.delta;
   MV_RETURN_IF_NOT_OK(WaitForBuffer(whole, kCall, limit, &buffer));
   // Staging rows takes memory. Without it, the add fails before other workers see its tick.
   Stage(request, buffer);
-  MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
+  MV_RETURN_IF_NOT_OK(TickAndCompare(&clocks_, TickKind::kAdd));
   clocks_.CountAdd();
   NoteAdd();
   return Status::Ok();
@@ -83,7 +84,7 @@ Status Rounds::Add(const Request& request, const WaitLimit& limit) {
 Status Rounds::AddGet(const Request& request, const WaitLimit& limit) {
   const char* const call = NameOf(request.kind);
   MV_RETURN_IF_NOT_OK(Touch(Request::Touch(), limit));
-  MV_RETURN_IF_NOT_OK(clocks_.AwaitTicks(call, limit));
+  MV_RETURN_IF_NOT_OK(wait_.AwaitTicks(call, limit));
   int buffer = 0;
   MV_RETURN_IF_NOT_OK(WaitForBuffer(request.delta, call, limit, &buffer));
   // The delta is staged first and both ticks are then made together, so that other workers need to
@@ -93,10 +94,10 @@ Status Rounds::AddGet(const Request& request, const WaitLimit& limit) {
     Rounds* rounds;
     ~Loan() { rounds->ReturnDelta(); }
   } loan{this};
-  MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
+  MV_RETURN_IF_NOT_OK(TickAndCompare(&clocks_, TickKind::kAdd));
   clocks_.CountAdd();
   NoteAdd();
-  MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kGet));
+  MV_RETURN_IF_NOT_OK(TickAndCompare(&clocks_, TickKind::kGet));
   return ReadAfterAdd(request, clocks_.my_adds(), limit);
 }
 
@@ -105,7 +106,8 @@ Status Rounds::AddGet(const Request& request, const WaitLimit& limit) {
 Status Rounds::Get(const Request& request, const WaitLimit& limit) {
   constexpr char kCall[] = "get";
   if (request.is_peek || clocks_.i_have_finished()) return GetComplete(request, limit);
-  MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, kCall, limit));
+  MV_RETURN_IF_NOT_OK(wait_.AwaitTicks(kCall, limit));
+  MV_RETURN_IF_NOT_OK(TickAndCompare(&clocks_, TickKind::kGet));
   return Read(request, clocks_.my_adds(), kCall, limit);
 }
 
@@ -136,7 +138,8 @@ Status Rounds::View(const void** values, const WaitLimit& limit) {
   if (*values == nullptr) return Status::Ok();
   // The view shows the parameters themselves, so all rows must be there.
   MV_RETURN_IF_NOT_OK(Touch(Request::Touch(), limit));
-  MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, kCall, limit));
+  MV_RETURN_IF_NOT_OK(wait_.AwaitTicks(kCall, limit));
+  MV_RETURN_IF_NOT_OK(TickAndCompare(&clocks_, TickKind::kGet));
   return AwaitSummed(clocks_.my_adds(), kCall, limit);
 }
 
@@ -148,7 +151,7 @@ void Rounds::Finish() {
 
 void Rounds::ReachSyncPoint(const SyncPoint& point) {
   sync_point_ = point.number;
-  if (is_worker()) clocks_.ReachSyncPoint(point);
+  if (is_worker()) ArriveAndCompare(&clocks_, point);
 }
 
 CallDigest Rounds::CallsBefore(const SyncPoint& point) const {

@@ -13,9 +13,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "consistency/call_comparison.h"
 #include "consistency/consistency.h"
 #include "consistency/round_memory.h"
 #include "consistency/worker_clocks.h"
+#include "consistency/worker_wait.h"
 #include "shard/tensor_exchange.h"
 
 namespace multiverso {
@@ -31,8 +33,8 @@ class Rounds : public Consistency {
   bool HasFinished() const override { return clocks_.i_have_finished(); }
   void ReachSyncPoint(const SyncPoint& point) override;
   CallDigest CallsBefore(const SyncPoint& point) const override;
-  Status CompareAt(const SyncPoint& point) override { return clocks_.CompareAt(point); }
-  Status CheckAdds(uint64_t rounds) override { return clocks_.CheckAdds(rounds, "get"); }
+  Status CompareAt(const SyncPoint& point) override { return CompareAllAt(clocks_, point); }
+  Status CheckAdds(uint64_t rounds) override { return CompareAdds(clocks_, rounds, "get"); }
   void Depart() override;
   Status Settle(const WaitLimit& limit) override;
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
@@ -51,6 +53,7 @@ class Rounds : public Consistency {
   Shard* shard_;
   RoundMemory memory_;
   WorkerClocks clocks_;
+  WorkerWait wait_;
 
  private:
   // ---- Adding

@@ -21,7 +21,7 @@ SpanningSum::SpanningSum(const StagedShape& shape, int64_t first_row, char* base
   }
   for (int node = 0; node < members.num_nodes(); ++node) {
     const int leader = members.leader_of(node);
-    if (!members.is_worker(leader)) clocks_.AlsoNeeds(leader);
+    if (!members.is_worker(leader)) wait_.AlsoNeeds(leader);
   }
 }
 
@@ -54,9 +54,9 @@ Status SpanningSum::AwaitRounds(uint64_t rounds, const char* call, const WaitLim
     return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
   };
   if (done()) return Status::Ok();
-  if (service_ == nullptr) return clocks_.Await(call, limit, done, need_of);
-  return clocks_.Await(call, limit, done, need_of,
-                       [&](Instant until) { return service_->WorkUntil(done, until); });
+  if (service_ == nullptr) return wait_.Await(call, limit, done, need_of);
+  return wait_.Await(call, limit, done, need_of,
+                     [&](Instant until) { return service_->WorkUntil(done, until); });
 }
 
 bool SpanningSum::HasSummed(uint64_t rounds) const {
@@ -114,7 +114,7 @@ void SpanningSum::NoteAdd() {
 
 Status SpanningSum::AwaitComplete(uint64_t sync_point, const char* call, const WaitLimit& limit,
                                   uint64_t* rounds) {
-  MV_RETURN_IF_NOT_OK(clocks_.CheckRunning());
+  MV_RETURN_IF_NOT_OK(wait_.CheckRunning());
   // Other workers' clocks then include all adds that they made before this rank's sync point.
   MV_RETURN_IF_NOT_OK(AwaitRounds(0, call, limit, [&] { return clocks_.AllAt(sync_point); }));
   const uint64_t complete = clocks_.CompleteRounds();

@@ -16,16 +16,15 @@ Status StalenessBound::Run(const Request& request, const WaitLimit& limit) {
 Status StalenessBound::AwaitBound(RequestKind kind, const WaitLimit& limit) {
   const bool has_finished = clocks_.i_have_finished();
   if (IsAdd(kind) && has_finished) return AddAfterFinish();
-  MV_RETURN_IF_NOT_OK(clocks_.CheckRunning());
+  MV_RETURN_IF_NOT_OK(wait_.CheckRunning());
   if (IsAdd(kind)) clocks_.Attach();
   const uint64_t adds = clocks_.my_adds() + (IsAdd(kind) ? 1 : 0);
   // A worker that has finished reads the current values without waiting.
   if (adds <= staleness_ || has_finished) return Status::Ok();
   // Add number n + 1 ends round n, because rounds are counted from 0.
   const uint64_t round = adds - staleness_ - 1;
-  return clocks_.Await(
-      NameOf(kind), limit, [&] { return clocks_.OthersHavePassed(round); },
-      [&](int worker) { return clocks_.HasPassed(worker, round) ? Need::kNothing : Need::kCall; });
+  return wait_.AwaitCalls(NameOf(kind), limit,
+                          [&](int worker) { return clocks_.HasPassed(worker, round); });
 }
 
 void StalenessBound::ReachSyncPoint(const SyncPoint& point) {
@@ -38,7 +37,7 @@ void StalenessBound::ReachSyncPoint(const SyncPoint& point) {
 
 Status StalenessBound::Settle(const WaitLimit& limit) {
   if (!clocks_.SpansNodes()) return Status::Ok();
-  return clocks_.Await(
+  return wait_.Await(
       "save", limit, [&] { return clocks_.AllAt(sync_point_); },
       [](int /*worker*/) { return Need::kWork; });
 }

@@ -12,13 +12,14 @@
 
 #include "consistency/consistency.h"
 #include "consistency/worker_clocks.h"
+#include "consistency/worker_wait.h"
 
 namespace multiverso {
 
 class StalenessBound final : public Consistency {
  public:
   StalenessBound(uint64_t staleness, Shard* shard, WorkerClocks clocks)
-      : staleness_(staleness), runner_(shard), clocks_(std::move(clocks)) {}
+      : staleness_(staleness), runner_(shard), clocks_(std::move(clocks)), wait_(&clocks_) {}
 
   Status Run(const Request& request, const WaitLimit& limit) override;
   void PassTo(RequestRunner* runner, RoundService* /*service*/) override { runner_ = runner; }
@@ -38,6 +39,7 @@ class StalenessBound final : public Consistency {
   uint64_t staleness_;
   RequestRunner* runner_;
   WorkerClocks clocks_;
+  WorkerWait wait_;
   uint64_t sync_point_ = 0;  // the number of this worker's last sync point
 };
 

@@ -59,8 +59,8 @@ TensorExchange ServerPipeline::ExchangeOf(const Request& request) const {
 
 void ServerPipeline::Prepare(InFlightRequest* request) {
   const Request& chunk = request->chunk.request;
+  request->header = HeaderOf(request->chunk);
   request->is_separate = false;
-  request->format = WireFormat::kFloat32;
   if (!IsAdd(chunk.kind)) return;
   const bool has_format = table_->spec().wire_format() != WireFormat::kFloat32;
   if (has_format && !HasIds(chunk.kind)) return Encode(request);
@@ -79,19 +79,19 @@ void ServerPipeline::Encode(InFlightRequest* request) {
   buffers_->MakeRoom(std::max(bytes, WireBytes(format, count)), &request->encoded);
   char* const encoded = request->encoded->data();
   if (chunk.kind == RequestKind::kExchange) {
-    request->format = ExchangeOf(chunk).TakeEncoded(format, chunk.first, count, encoded);
+    request->header.delta_format =
+        ExchangeOf(chunk).TakeEncoded(format, chunk.first, count, encoded);
     request->is_separate = true;
   } else if (WireBytes(format, count) < bytes &&
              EncodeAtRandom(format, static_cast<const float*>(chunk.delta), count,
                             SeedOf(messenger_->rank()), encoded)) {
-    request->format = format;
+    request->header.delta_format = format;
     request->is_separate = true;
   }
   counts_.encoding += Clock::now() - began;
 }
 
-RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
-  const Chunk& chunk = request.chunk;
+RequestHeader ServerPipeline::HeaderOf(const Chunk& chunk) const {
   RequestHeader header;
   static_cast<RequestFields&>(header) = chunk.request;
   if (header.kind == RequestKind::kExchange) header.kind = RequestKind::kAddGet;
@@ -101,7 +101,6 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
   header.call = call_.number;
   header.table = table_->id();
   header.bytes = chunk.bytes;
-  header.delta_format = request.format;
   const bool has_format = table_->spec().wire_format() != WireFormat::kFloat32;
   if (has_format && IsAdd(header.kind) && ReturnsData(header.kind)) {
     header.answer_format = WireFormat::kBFloat16;
@@ -111,7 +110,7 @@ RequestHeader ServerPipeline::HeaderOf(const InFlightRequest& request) const {
 
 Status ServerPipeline::Send(InFlightRequest* request) {
   const Chunk& chunk = request->chunk;
-  const RequestHeader header = HeaderOf(*request);
+  const RequestHeader& header = request->header;
   request->message = EncodeRequest(header);
   const int64_t id_bytes = header.id_bytes();
   const int64_t value_bytes = header.value_bytes();
@@ -154,24 +153,20 @@ Status ServerPipeline::Send(InFlightRequest* request) {
 
 Status ServerPipeline::Test(InFlightRequest* request, bool* done) {
   *done = true;
-  for (Messenger::Ticket& send : request->sends) {
-    if (!send.is_open) continue;
-    bool is_over = false;
-    int64_t bytes = 0;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&send, &is_over, &bytes));
+  const auto test = [&](Messenger::Ticket* ticket, int64_t* bytes) -> Status {
+    bool is_over = !ticket->is_open;
+    if (!is_over) MV_RETURN_IF_NOT_OK(messenger_->Test(ticket, &is_over, bytes));
     *done = *done && is_over;
-  }
-  if (request->answer.is_open) {
-    bool is_over = false;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&request->answer, &is_over, &request->received));
-    *done = *done && is_over;
-  }
-  return Status::Ok();
+    return Status::Ok();
+  };
+  int64_t sent = 0;
+  for (Messenger::Ticket& send : request->sends) MV_RETURN_IF_NOT_OK(test(&send, &sent));
+  return test(&request->answer, &request->received);
 }
 
 Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
   const int64_t received = request.received;
-  const RequestHeader header = HeaderOf(request);
+  const RequestHeader& header = request.header;
   const bool returns = ReturnsData(header.kind);
   const Reply& reply = request.reply;
   if (!returns && received == request.expected && reply.call == call_.number) return reply.status();
@@ -196,11 +191,10 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
 void ServerPipeline::TakeValues(const InFlightRequest& request) {
   const Chunk& chunk = request.chunk;
   const Request& call = chunk.request;
-  const RequestHeader header = HeaderOf(request);
   const BufferPool::Buffer& memory = request.values;
   const char* const values = memory == nullptr ? nullptr : memory->data();
   const bool is_encoded = request.received < request.expected;
-  const WireFormat format = is_encoded ? header.answer_format : WireFormat::kFloat32;
+  const WireFormat format = is_encoded ? request.header.answer_format : WireFormat::kFloat32;
   const auto bytes = static_cast<size_t>(chunk.bytes);
   const Instant began = is_encoded ? Clock::now() : Instant();
   if (call.kind != RequestKind::kExchange) {
@@ -298,7 +292,5 @@ bool ServerPipeline::HasLeftMemory() {
   }
   return has_left;
 }
-
-LateAnswers::Part ServerPipeline::Missing() const { return LateAnswers::Part{server_, missing_}; }
 
 }  // namespace multiverso

@@ -48,7 +48,7 @@ class ServerPipeline {
   // After Abandon, returns whether no answer is arriving in the caller's memory.
   bool HasLeftMemory();
   // Returns the answers that are missing after Abandon.
-  LateAnswers::Part Missing() const;
+  LateAnswers::Part Missing() const { return {server_, missing_}; }
 
  private:
   static constexpr size_t kWindow = 8;  // the most chunks in flight
@@ -56,6 +56,7 @@ class ServerPipeline {
   // A chunk in flight, with its messages and the memory that they use.
   struct InFlightRequest {
     Chunk chunk;
+    RequestHeader header;
     std::string message;  // the header and the inline bytes
     Reply reply;
     // The values received, if they may be encoded. Otherwise null: the messages use the caller's
@@ -67,8 +68,7 @@ class ServerPipeline {
     Messenger::Ticket sends[3];
     // The values that are sent, if they are not the chunk's.
     BufferPool::Buffer encoded;
-    bool is_separate = false;                  // the values are in `encoded`
-    WireFormat format = WireFormat::kFloat32;  // of the values that are sent
+    bool is_separate = false;  // the values are in `encoded`
     bool is_in_flight = false;
 
     bool HasOpenMessages() const;
@@ -77,10 +77,10 @@ class ServerPipeline {
   Status SendNext(InFlightRequest* request);
   // Returns the steps of an exchange, and requires that the call is one.
   TensorExchange ExchangeOf(const Request& request) const;
+  RequestHeader HeaderOf(const Chunk& chunk) const;
   // Takes the delta of an exchange, and encodes the delta of a range.
   void Prepare(InFlightRequest* request);
   void Encode(InFlightRequest* request);
-  RequestHeader HeaderOf(const InFlightRequest& request) const;
   Status Send(InFlightRequest* request);
   // Progresses the messages of the request, and sets *done to whether all have completed.
   Status Test(InFlightRequest* request, bool* done);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "consistency/call_comparison.h"
 #include "support/limits.h"
 #include "support/rounds.h"
 #include "support/spanning_members.h"
@@ -54,7 +55,8 @@ TEST(StalenessBound, DoesNotApplyToFinishedWorkers) {
 TEST(StalenessBound, SettlesWhenTheClocksOfOtherNodesHaveArrived) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
   const auto rank = ValueOf(RankContext::Join(
-      ValueOf(Segment::CreateShared(NodeMemory::ControlBytes(2, 1) + NodeMemory::ScratchBytes(1, 2))),
+      ValueOf(
+          Segment::CreateShared(NodeMemory::ControlBytes(2, 1) + NodeMemory::ScratchBytes(1, 2))),
       SpanningMembers({1, 1}, 0), std::make_unique<ThreadMessenger>(room, 0)));
   Segment memory = ValueOf(Segment::CreatePrivate(WorkerClocks::BytesFor(2)));
   StalenessBound bound(1, nullptr, WorkerClocks(memory.data(), rank.get(), "w"));
@@ -67,11 +69,11 @@ TEST(StalenessBound, SettlesWhenTheClocksOfOtherNodesHaveArrived) {
   WorkerClocks::Snapshot other;
   other.adds = 4;
   other.sync_point = 2;
-  leader.Merge(1, other);
+  StoreAndCompare(&leader, 1, other);
   EXPECT_TRUE(bound.Settle(WithoutWaiting()).pending());
   other.adds = 5;
   other.sync_point = 3;
-  leader.Merge(1, other);
+  StoreAndCompare(&leader, 1, other);
   EXPECT_TRUE(IsOk(bound.Settle(WithoutWaiting())));
   EXPECT_EQ(bound.Clocks(), (std::vector<uint64_t>{0, 5}));
 }

@@ -1,11 +1,11 @@
-#include "consistency/worker_clocks.h"
+#include "consistency/call_comparison.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
 #include "base/text.h"
-#include "consistency/consistency.h"
+#include "consistency/worker_wait.h"
 #include "memory/segment.h"
 #include "support/limits.h"
 #include "support/rank_contexts.h"
@@ -39,19 +39,23 @@ class Clocks {
   std::vector<std::optional<WorkerClocks>> clocks_;
 };
 
-Status Add(WorkerClocks* clocks) {
-  MV_RETURN_IF_NOT_OK(clocks->Tick(TickKind::kAdd, "add", Patiently()));
+Status Tick(WorkerClocks* clocks, TickKind kind, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(WorkerWait(clocks).AwaitTicks("a call", limit));
+  return TickAndCompare(clocks, kind);
+}
+
+Status MakeAdd(WorkerClocks* clocks) {
+  MV_RETURN_IF_NOT_OK(Tick(clocks, TickKind::kAdd, Patiently()));
   clocks->CountAdd();
   return Status::Ok();
 }
 
-Status Get(WorkerClocks* clocks) { return clocks->Tick(TickKind::kGet, "get", Patiently()); }
+Status MakeGet(WorkerClocks* clocks) { return Tick(clocks, TickKind::kGet, Patiently()); }
 
 // Waits until the other workers have passed `round`.
 Status WaitForOthers(WorkerClocks* clocks, uint64_t round, const WaitLimit& limit) {
-  return clocks->Await(
-      "get", limit, [&] { return clocks->OthersHavePassed(round); },
-      [&](int worker) { return clocks->HasPassed(worker, round) ? Need::kNothing : Need::kCall; });
+  return WorkerWait(clocks).AwaitCalls(
+      "get", limit, [&](int worker) { return clocks->HasPassed(worker, round); });
 }
 
 TEST(WorkerClocks, CountAddsOfWorkersInRankOrder) {
@@ -59,104 +63,104 @@ TEST(WorkerClocks, CountAddsOfWorkersInRankOrder) {
   EXPECT_EQ(clocks[1].workers(), 2);
   EXPECT_EQ(clocks[1].me(), 0);
   EXPECT_EQ(clocks[2].me(), 1);
-  ASSERT_TRUE(Add(&clocks[2]).ok());
+  ASSERT_TRUE(MakeAdd(&clocks[2]).ok());
   EXPECT_EQ(clocks[1].adds(1), 1U);
   EXPECT_TRUE(clocks[1].HasPassed(1, 0));
   EXPECT_FALSE(clocks[1].HasPassed(1, 1));
   EXPECT_FALSE(clocks[2].AllHavePassed(0));
-  ASSERT_TRUE(Add(&clocks[1]).ok());
+  ASSERT_TRUE(MakeAdd(&clocks[1]).ok());
   EXPECT_TRUE(clocks[2].AllHavePassed(0));
 }
 
 TEST(WorkerClocks, FinishedWorkerHasPassedEveryRound) {
   Clocks clocks(AllOf(2));
   clocks[1].Finish();
-  EXPECT_TRUE(clocks[0].OthersHavePassed(1000));
+  EXPECT_TRUE(clocks[0].HasPassed(1, 1000));
   EXPECT_FALSE(clocks[0].AllHavePassed(0));
-  EXPECT_EQ(Add(&clocks[1]).code(), Code::kState);
-  ASSERT_TRUE(Add(&clocks[0]).ok());
+  EXPECT_EQ(MakeAdd(&clocks[1]).code(), Code::kState);
+  ASSERT_TRUE(MakeAdd(&clocks[0]).ok());
   EXPECT_TRUE(clocks[0].AllHavePassed(0));
 }
 
-TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
+TEST(CallComparison, NamesTheRoundOfAnUncountedAdd) {
   Clocks clocks(AllOf(2));
   WorkerClocks::Snapshot other;  // of rank 1, which makes the same calls
   for (; other.adds < 3; ++other.adds) {
-    ASSERT_TRUE(Add(&clocks[0]).ok());
-    ASSERT_TRUE(Get(&clocks[0]).ok());
+    ASSERT_TRUE(MakeAdd(&clocks[0]).ok());
+    ASSERT_TRUE(MakeGet(&clocks[0]).ok());
     other.gets |= uint64_t{1} << (other.ticks + 1);
     other.ticks += 2;
   }
   // Rank 0 stops in the middle of its fourth add.
-  ASSERT_TRUE(clocks[0].Advance(TickKind::kAdd).ok());
+  ASSERT_TRUE(TickAndCompare(&clocks[0], TickKind::kAdd).ok());
   other.gets |= uint64_t{1} << other.ticks;
   other.latest = ++other.ticks;
-  clocks[0].Merge(1, other);
-  // In a job Merge runs on the service thread, so a shutdown must not assume that the caller knows
+  StoreAndCompare(&clocks[0], 1, other);
+  // In a job this runs on the service thread, so a shutdown must not assume that the caller knows
   // of the mismatch.
   EXPECT_FALSE(clocks.ranks()[0]->state()->IsAbortKnown());
-  const Status status = clocks[0].CheckRunning();
+  const Status status = WorkerWait(&clocks[0]).CheckRunning();
   EXPECT_TRUE(clocks.ranks()[0]->state()->IsAbortKnown());
   EXPECT_TRUE(IsError(status, Code::kMismatch,
                       "round 3 of table 'w': rank 0 called add, rank 1 called get"));
 }
 
-TEST(WorkerClocks, DetectDifferentCallsInEitherOrder) {
+TEST(CallComparison, DetectsDifferentCallsInEitherOrder) {
   for (const int second : {0, 1}) {
     Clocks clocks(AllOf(2));
     for (int i = 0; i < 3; ++i) {
       for (const int rank : {0, 1}) {
-        ASSERT_TRUE(Add(&clocks[rank]).ok());
-        ASSERT_TRUE(Get(&clocks[rank]).ok());
+        ASSERT_TRUE(MakeAdd(&clocks[rank]).ok());
+        ASSERT_TRUE(MakeGet(&clocks[rank]).ok());
       }
     }
-    ASSERT_TRUE((second == 0 ? Get(&clocks[1]) : Add(&clocks[0])).ok());
-    const Status status = second == 0 ? Add(&clocks[0]) : Get(&clocks[1]);
+    ASSERT_TRUE((second == 0 ? MakeGet(&clocks[1]) : MakeAdd(&clocks[0])).ok());
+    const Status status = second == 0 ? MakeAdd(&clocks[0]) : MakeGet(&clocks[1]);
     EXPECT_TRUE(IsError(status, Code::kMismatch,
                         "sync round 3 of table 'w': rank 0 called add, rank 1 called get (call "
                         "number 6 on the table)"));
     // The other worker gets the same mismatch at its next call.
-    EXPECT_EQ(Get(&clocks[1 - second]).text(), status.text());
+    EXPECT_EQ(MakeGet(&clocks[1 - second]).text(), status.text());
   }
 }
 
 // Ticks that are kTicksKept = 64 apart share a bit. Since every 67th is an add, their kinds differ.
-TEST(WorkerClocks, DoNotConfuseATickWithALaterOneOfItsBit) {
+TEST(CallComparison, DoesNotConfuseATickWithALaterOneOfItsBit) {
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (int i = 0; i < 20000; ++i) {
       const TickKind kind = i % 67 == 0 ? TickKind::kAdd : TickKind::kGet;
-      ASSERT_TRUE(IsOk(clocks[rank].Tick(kind, "a call", Patiently())));
+      ASSERT_TRUE(IsOk(Tick(&clocks[rank], kind, Patiently())));
     }
   });
 }
 
-TEST(WorkerClocks, LimitHowFarAWorkerIsAhead) {
+TEST(WorkerWait, LimitsHowFarAWorkerIsAhead) {
   Clocks clocks(AllOf(2));
   uint64_t ahead = 0;
-  while (clocks[0].Tick(TickKind::kGet, "get", WithoutWaiting()).ok()) ++ahead;
+  while (Tick(&clocks[0], TickKind::kGet, WithoutWaiting()).ok()) ++ahead;
   EXPECT_LT(ahead, WorkerClocks::kTicksKept);
   EXPECT_GT(ahead, WorkerClocks::kTicksKept / 2);
-  EXPECT_TRUE(clocks[0].Tick(TickKind::kGet, "get", WithoutWaiting()).pending());
-  ASSERT_TRUE(Get(&clocks[1]).ok());
-  EXPECT_TRUE(clocks[0].Tick(TickKind::kGet, "get", WithoutWaiting()).ok());
+  EXPECT_TRUE(Tick(&clocks[0], TickKind::kGet, WithoutWaiting()).pending());
+  ASSERT_TRUE(MakeGet(&clocks[1]).ok());
+  EXPECT_TRUE(Tick(&clocks[0], TickKind::kGet, WithoutWaiting()).ok());
   clocks[1].Finish();
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get(&clocks[0]).ok());
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(MakeGet(&clocks[0]).ok());
 }
 
-TEST(WorkerClocks, ReturnTheReasonOfAnAbortOnlyToAWaitThatItEnds) {
+TEST(WorkerWait, ReturnsTheReasonOfAnAbortOnlyIfItEndsTheWait) {
   Clocks clocks(AllOf(2));
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).pending());
-  ASSERT_TRUE(Add(&clocks[1]).ok());
+  ASSERT_TRUE(MakeAdd(&clocks[1]).ok());
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, Patiently()).ok());
   // The wait has ended before this abort. Only a rank that is waiting gets the timeout itself.
   clocks.ranks()[1]->state()->Abort(Status(Code::kTimeout, "waited too long"));
   EXPECT_EQ(WaitForOthers(&clocks[0], 1, WithoutWaiting()).code(), Code::kAborted);
 }
 
-TEST(WorkerClocks, AcceptTheLastAddOfAWorkerThatLeft) {
+TEST(WorkerWait, AcceptsTheLastAddOfAWorkerThatLeft) {
   Clocks clocks(AllOf(2));
-  ASSERT_TRUE(Add(&clocks[1]).ok());
+  ASSERT_TRUE(MakeAdd(&clocks[1]).ok());
   clocks.ranks()[1]->state()->Leave("done");
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, Patiently()).ok());
 }
@@ -164,62 +168,62 @@ TEST(WorkerClocks, AcceptTheLastAddOfAWorkerThatLeft) {
 constexpr SyncPoint kBarrier{1, "barrier", false};
 constexpr SyncPoint kShutdown{1, "shutdown", true};
 
-TEST(WorkerClocksAtASyncPoint, DetectAMissingCallInEitherOrder) {
+TEST(CallComparisonAtASyncPoint, DetectsAMissingCallInEitherOrder) {
   for (const bool in_order : {true, false}) {
     for (const SyncPoint& point : {kBarrier, kShutdown}) {
       Clocks clocks(AllOf(2));
-      for (const int rank : {0, 1}) ASSERT_TRUE(Add(&clocks[rank]).ok());
-      ASSERT_TRUE(Add(&clocks[0]).ok());
-      clocks[in_order ? 0 : 1].ReachSyncPoint(point);
+      for (const int rank : {0, 1}) ASSERT_TRUE(MakeAdd(&clocks[rank]).ok());
+      ASSERT_TRUE(MakeAdd(&clocks[0]).ok());
+      ArriveAndCompare(&clocks[in_order ? 0 : 1], point);
       EXPECT_FALSE(clocks.IsAborted());
-      clocks[in_order ? 1 : 0].ReachSyncPoint(point);
-      EXPECT_TRUE(IsError(Get(&clocks[0]), Code::kMismatch,
+      ArriveAndCompare(&clocks[in_order ? 1 : 0], point);
+      EXPECT_TRUE(IsError(MakeGet(&clocks[0]), Code::kMismatch,
                           StrCat("sync round 1 of table 'w': rank 0 called add, rank 1 "
                                  "called ",
                                  point.call)));
-      EXPECT_EQ(Get(&clocks[0]).text().find("finish() before shutdown") != std::string::npos,
+      EXPECT_EQ(MakeGet(&clocks[0]).text().find("finish() before shutdown") != std::string::npos,
                 point.is_last);
     }
   }
 }
 
-TEST(WorkerClocksAtASyncPoint, IgnoreWorkersThatHaveNotReachedIt) {
+TEST(CallComparisonAtASyncPoint, IgnoresWorkersThatHaveNotReachedIt) {
   Clocks clocks(AllOf(2));
-  clocks[0].ReachSyncPoint(kBarrier);
-  ASSERT_TRUE(Add(&clocks[1]).ok());
+  ArriveAndCompare(&clocks[0], kBarrier);
+  ASSERT_TRUE(MakeAdd(&clocks[1]).ok());
   EXPECT_FALSE(clocks.IsAborted());
-  clocks[0].ReachSyncPoint(SyncPoint{2, "barrier", false});
-  clocks[1].ReachSyncPoint(kBarrier);
+  ArriveAndCompare(&clocks[0], SyncPoint{2, "barrier", false});
+  ArriveAndCompare(&clocks[1], kBarrier);
   EXPECT_FALSE(clocks.IsAborted());
 }
 
-TEST(WorkerClocksAtASyncPoint, AllowAFinishedWorkerToDiffer) {
+TEST(CallComparisonAtASyncPoint, AllowsAFinishedWorkerToDiffer) {
   for (const SyncPoint& point : {kBarrier, kShutdown}) {
     Clocks clocks(AllOf(2));
-    ASSERT_TRUE(Add(&clocks[0]).ok());
+    ASSERT_TRUE(MakeAdd(&clocks[0]).ok());
     clocks[1].Finish();
-    clocks[0].ReachSyncPoint(point);
-    clocks[1].ReachSyncPoint(point);
+    ArriveAndCompare(&clocks[0], point);
+    ArriveAndCompare(&clocks[1], point);
     EXPECT_FALSE(clocks.IsAborted());
   }
 }
 
-TEST(WorkerClocksAtTheLastSyncPoint, AllowATrailingGetButNoTrailingAdd) {
+TEST(CallComparisonAtTheLastSyncPoint, AllowsATrailingGetButNoTrailingAdd) {
   for (const bool adds : {false, true}) {
     Clocks clocks(AllOf(2));
-    ASSERT_TRUE((adds ? Add(&clocks[0]) : Get(&clocks[0])).ok());
+    ASSERT_TRUE((adds ? MakeAdd(&clocks[0]) : MakeGet(&clocks[0])).ok());
     if (adds) clocks[0].Finish();
-    clocks[0].ReachSyncPoint(kShutdown);
-    clocks[1].ReachSyncPoint(kShutdown);
+    ArriveAndCompare(&clocks[0], kShutdown);
+    ArriveAndCompare(&clocks[1], kShutdown);
     EXPECT_EQ(clocks.IsAborted(), adds);
   }
 }
 
-TEST(WorkerClocksAtASyncPoint, AreComparedByAtLeastOneOfTwoWorkers) {
+TEST(CallComparisonAtASyncPoint, IsMadeByAtLeastOneOfTwoWorkers) {
   for (int repetition = 0; repetition < 200; ++repetition) {
     Clocks clocks(AllOf(2));
-    ASSERT_TRUE(Add(&clocks[0]).ok());
-    OnThreads(2, [&](int rank) { clocks[rank].ReachSyncPoint(kBarrier); });
+    ASSERT_TRUE(MakeAdd(&clocks[0]).ok());
+    OnThreads(2, [&](int rank) { ArriveAndCompare(&clocks[rank], kBarrier); });
     ASSERT_TRUE(clocks.IsAborted());
   }
 }
