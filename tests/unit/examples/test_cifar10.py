@@ -1,7 +1,6 @@
-"""The reader of the binary version of CIFAR-10, and the generated images that replace it."""
+"""The reader of the binary version of CIFAR-10."""
 
 import importlib.util
-import unittest
 from pathlib import Path
 
 import numpy as np
@@ -68,19 +67,3 @@ class TestFiles(FolderTestCase):
         ):
             path.write_bytes(wrong)
             self.refused(f"data_batch_3.bin: {text}")
-
-
-class TestGenerated(unittest.TestCase):
-    def test_generated_images_are_labeled_and_deterministic(self):
-        first, second = (cifar10.generate(30, 20, seed=1) for _ in range(2))
-        self.assertEqual((first.name, first.train.shape), ("generated", (30, 3, 32, 32)))
-        np.testing.assert_array_equal(first.train, second.train)
-        np.testing.assert_array_equal(first.test_labels, second.test_labels)
-        self.assertTrue(np.any(first.train != cifar10.generate(30, 20, seed=2).train))
-
-    def test_generated_classes_are_separable(self):
-        images = cifar10.generate(500, 100)
-        means = [images.train[images.train_labels == label].mean(axis=0) for label in range(10)]
-        distances = [((images.test - mean) ** 2).sum(axis=(1, 2, 3)) for mean in means]
-        right = np.argmin(distances, axis=0) == images.test_labels
-        self.assertGreater(right.mean(), 0.9)
