@@ -1,11 +1,11 @@
 // FailureDetector: heartbeats, which reveal ranks whose process exists but does not run. The kernel
 // cannot reveal them, since it reports a suspended process as alive.
 //
-// Each rank writes the time into its slot once a second, more often if peer_timeout is short, and more
-// rarely in a job of more than 500 nodes.
-// For another node, the service ranks record in the slot of its first rank when they last received
-// a heartbeat (ControlChannel). A rank that was suspended counts the silence of others only from
-// its own next heartbeat, since it cannot know which others were suspended too.
+// Each rank writes the time into its slot once a second, more often if peer_timeout is short, and
+// more rarely in a job of more than 500 nodes. For another node, the service ranks record in the
+// slot of its first rank when they last received a heartbeat (ControlChannel). A rank that was
+// suspended counts the silence of others only from its own next heartbeat, since it cannot know
+// which others were suspended too.
 #pragma once
 
 #include <atomic>
