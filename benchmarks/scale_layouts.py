@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Largest messages of the library, in bytes of values: of a request, and of a sum in sync mode.
-CHUNK_BYTES, PIECE_BYTES = 512 * 1024, 256 * 1024
+CHUNK_BYTES, PIECE_BYTES = 512 * 1024, 1024 * 1024
 #: One node owns a table of at most SMALL_BYTES, or in sync mode SMALL_BYTES_PER_NODE for each node.
 SMALL_BYTES, SMALL_BYTES_PER_NODE = 16 * 1024, 512
 #: The sums of such a table travel along a tree of at least that many nodes.
