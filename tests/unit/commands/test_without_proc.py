@@ -26,7 +26,7 @@ def no_linux(monkeypatch, tmp_path):
 
 def test_all_modules_of_the_core_can_be_imported():
     code = (
-        f"import os, sys\nsys.platform = 'darwin'\n"
+        f"import ctypes.util, os, sys\nsys.platform = 'darwin'\n"
         f"for name in {ONLY_LINUX}:\n    hasattr(os, name) and delattr(os, name)\n"
         "import multiverso._commands, multiverso.checkpoint, multiverso.learn"
     )
