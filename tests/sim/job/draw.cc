@@ -82,7 +82,7 @@ class Drawer {
       table.updater = WishText("updater", OneOf({"add", "add", "add", "sgd", "adagrad"}));
       table.rows = Wish("rows", OneOf({1, 3, 8, 32, 100}));
       table.columns = Wish("columns", OneOf({1, 4, 4, 9}));
-      // A row of several chunks (512 KiB), and a table whose sums take several pieces (256 KiB).
+      // A row of several chunks (512 KiB), and a table whose sums take several pieces (1 MiB).
       if (OneIn(25) && table.kind == "matrix" && wishes_.count("columns") == 0) {
         table.rows = 3;
         table.columns = 70000;
