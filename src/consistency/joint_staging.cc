@@ -6,6 +6,14 @@ namespace {
 // Smaller parts cost more messages between nodes than they gain.
 constexpr int64_t kLeastBytes = int64_t{64} << 10;
 
+int NumParts(const StagedShape& shape) {
+  // Where a piece of a sum is cut depends on which parts were summed in time. What it is rounded to
+  // by a format of sums would depend on that, too.
+  if (shape.sums != WireFormat::kFloat32) return 1;
+  const int64_t most = std::min(shape.layout.rows(), shape.layout.bytes() / kLeastBytes);
+  return static_cast<int>(std::clamp(most, int64_t{1}, int64_t{StagedAdd::kParts}));
+}
+
 }  // namespace
 
 JointStaging::JointStaging(const StagedShape& shape, const Staging& staging,
@@ -14,9 +22,7 @@ JointStaging::JointStaging(const StagedShape& shape, const Staging& staging,
       staging_(staging),
       here_(here),
       workers_(workers),
-      parts_(static_cast<int>(
-          std::clamp(std::min(shape.layout.rows(), shape.layout.bytes() / kLeastBytes), int64_t{1},
-                     int64_t{StagedAdd::kParts}))),
+      parts_(NumParts(shape)),
       reduction_(Reduction::Sum(shape.dtype)),
       sum_(reduction_, workers, kAtATime),
       block_(static_cast<size_t>(kAtATime * shape.element_bytes())) {
