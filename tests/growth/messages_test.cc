@@ -123,13 +123,16 @@ Sent SentByRound(int nodes, int per_node, int64_t bytes) {
 }
 
 // At its limit: each node sends each other node that node's part of its own sum, however many
-// workers it has. The calls that read the table fetch the parts of the total.
+// workers it has. The calls that read the table fetch the parts of the total. Where several workers
+// sum while they stage, in four parts of this table, a piece may end with each of these parts.
 TEST(GrowthOfMessages, RoundSendsEachNodeItsPart) {
   constexpr int64_t kBytes = int64_t{1} << 18;
   for (const int nodes : {2, 4, 8}) {
     for (const int per_node : {1, 2}) {
       const Sent sent = SentByRound(nodes, per_node, kBytes);
-      EXPECT_EQ(sent.messages, nodes * (nodes - 1)) << nodes << " nodes of " << per_node;
+      const int cuts = per_node == 1 ? 0 : 3 * nodes;
+      EXPECT_GE(sent.messages, nodes * (nodes - 1)) << nodes << " nodes of " << per_node;
+      EXPECT_LE(sent.messages, nodes * (nodes - 1) + cuts) << nodes << " nodes of " << per_node;
       EXPECT_NEAR(static_cast<double>(sent.bytes), static_cast<double>(kBytes * (nodes - 1)),
                   static_cast<double>(200 * sent.messages));
     }
