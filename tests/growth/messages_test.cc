@@ -169,8 +169,8 @@ class Sink final : public Messenger {
 std::unique_ptr<RankContext> FirstOf(int nodes, int per_node, std::vector<int>* received,
                                      const Hello& hello = Hello()) {
   received->assign(static_cast<size_t>(nodes * per_node), 0);
-  const int64_t bytes =
-      NodeMemory::ControlBytes(nodes * per_node, per_node) + NodeMemory::ScratchBytes(per_node, nodes);
+  const int64_t bytes = NodeMemory::ControlBytes(nodes * per_node, per_node) +
+                        NodeMemory::ScratchBytes(per_node, nodes);
   const std::vector<int> sizes(static_cast<size_t>(nodes), per_node);
   return ValueOf(RankContext::Join(ValueOf(Segment::CreateShared(bytes)),
                                    SpanningMembers(sizes, 0, hello),
