@@ -41,9 +41,9 @@ void YieldCore();
 // order to end several sleeps at once.
 void SleepPrecisely();
 
-// How long to poll for a condition before the first sleep of a wait. Most waits are short, and a sleep with its
-// wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps the awaited
-// rank from running.
+// How long to poll for a condition before the first sleep of a wait. Most waits are short, and a
+// sleep with its wake-up costs tens of microseconds. With more ranks than cores, though, polling
+// keeps the awaited rank from running.
 struct SpinPolicy {
   int relaxed_polls;   // polls between which the thread keeps its core
   int yielding_polls;  // further polls, between which the thread offers its core
