@@ -46,8 +46,8 @@ class RankContexts {
   explicit RankContexts(const Roles& roles, int absent = 0, const Hello& like = Hello())
       : roles_(roles), like_(like) {
     const int size = static_cast<int>(roles.size());
-    control_ = ValueOf(
-        Segment::CreateShared(NodeMemory::ControlBytes(size, size) + NodeMemory::ScratchBytes(size, 1)));
+    control_ = ValueOf(Segment::CreateShared(NodeMemory::ControlBytes(size, size) +
+                                             NodeMemory::ScratchBytes(size, 1)));
     for (int rank = 0; rank < size - absent; ++rank) ranks_.push_back(Join(rank));
   }
 
