@@ -233,19 +233,20 @@ void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
   for (int i = 0; i < kGroups; ++i) {
     if (i != group) peer.groups[i].RaiseSequence(sequences[i]);
   }
-  RankSlot::GroupProgress& waiting = peer.groups[group];
-  if (waiting.sequence.load(std::memory_order_relaxed) >= sequences[group]) return;
-  waiting.SlotFor(sequences[group]).WriteKind(kind);
-  waiting.RaiseSequence(sequences[group]);
+  peer.groups[group].RaiseAwaited(sequences[group], kind);
+  peer.groups[group].RaiseSequence(sequences[group]);
 }
 
 const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
   for (const int i : {kWorldGroup, kWorkerGroup}) {
     if (i == kWorkerGroup && !members_->is_worker()) continue;
     const RankSlot::GroupProgress& theirs = memory_->slot(rank).groups[i];
-    const uint64_t number = theirs.sequence.load(std::memory_order_acquire);
+    const bool is_here = members_->is_local(rank);
+    const uint64_t number =
+        is_here ? theirs.sequence.load(std::memory_order_acquire) : theirs.awaited_number();
     const uint64_t mine = memory_->own_slot().groups[i].sequence.load(std::memory_order_relaxed);
-    if (number > mine && TakesPartNow(mine)) return NameOf(theirs.SlotFor(number).kind());
+    if (number <= mine || !TakesPartNow(mine)) continue;
+    return NameOf(is_here ? theirs.SlotFor(number).kind() : theirs.awaited_kind());
   }
   return nullptr;
 }

@@ -115,7 +115,7 @@ class PeerStatus final : public OwnerProbe {
                      const uint64_t (&sequences)[kGroups]) const;
   // Returns the name of a collective of the world or of the workers that `rank` has begun and this
   // rank has not, so that `rank` waits for this rank. Null if there is no such collective. For a
-  // rank of another node, it is known only after RecordWaiting or from a contribution.
+  // rank of another node, it is known only after RecordWaiting.
   const char* CollectiveAwaitedBy(int rank) const;
 
   // Returns the error with the known facts about that rank and about this rank's last call.

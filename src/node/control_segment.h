@@ -58,6 +58,9 @@ struct alignas(64) RankSlot {
   struct alignas(64) GroupProgress {
     // The number, from 1, of the latest collective of the group that the rank has begun.
     std::atomic<uint64_t> sequence;
+    // Of a rank of another node: the latest collective in which it is known to have waited. The
+    // slots are for payloads, which come on another way, perhaps at the same time.
+    std::atomic<uint64_t> awaited;  // its number << 8 | its kind
     // The payload of collective n is in slots[n % 2]. A rank can be one collective ahead of a slow
     // reader, but not two, since the collective in between cannot succeed without the reader.
     ExchangeSlot slots[2];
@@ -66,10 +69,20 @@ struct alignas(64) RankSlot {
     const ExchangeSlot& SlotFor(uint64_t number) const { return slots[number % 2]; }
 
     // Records that the rank has begun this collective, unless a later one is known.
-    void RaiseSequence(uint64_t number) {
-      uint64_t before = sequence.load(std::memory_order_relaxed);
-      while (before < number &&
-             !sequence.compare_exchange_weak(before, number, std::memory_order_release)) {
+    void RaiseSequence(uint64_t number) { Raise(&sequence, number); }
+    // Records that the rank waits in this collective, unless a later one is known.
+    void RaiseAwaited(uint64_t number, CollectiveKind kind) {
+      Raise(&awaited, number << 8 | (static_cast<uint64_t>(kind) & 0xff));
+    }
+    uint64_t awaited_number() const { return awaited.load(std::memory_order_acquire) >> 8; }
+    CollectiveKind awaited_kind() const {
+      return static_cast<CollectiveKind>(awaited.load(std::memory_order_acquire) & 0xff);
+    }
+
+    static void Raise(std::atomic<uint64_t>* word, uint64_t value) {
+      uint64_t before = word->load(std::memory_order_relaxed);
+      while (before < value &&
+             !word->compare_exchange_weak(before, value, std::memory_order_release)) {
       }
     }
   } groups[kGroups];

@@ -68,8 +68,6 @@ class ExchangeSlot {
 
   // The caller announces the collective afterwards, with release, so that readers see the payload.
   void Write(CollectiveKind kind, const void* data, size_t bytes);
-  // Sets only the kind, for a rank of another node whose payload is unknown.
-  void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_relaxed); }
 
   // Return the kind of the call, with and without the mark of a failure.
   CollectiveKind marked_kind() const { return kind_.load(std::memory_order_relaxed); }

@@ -34,11 +34,12 @@ TEST(PeerStatus, KeepsTheFirstReportAboutARankOfAnotherNode) {
 TEST(PeerStatus, KnowsTheLatestCollectiveOfARankOfAnotherNode) {
   const RankContexts ranks(AllOf(2), /*absent=*/1);
   const PeerStatus& peers = *ranks[0]->peers();
-  const RankSlot& slot = ranks[0]->memory()->slot(1);
+  RankSlot& slot = ranks[0]->memory()->slot(1);
+  slot.groups[0].SlotFor(4).Write(FailureOf(CollectiveKind::kSave), nullptr, 0);
   peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kSave, {4, 2, 0});
   peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kBarrier, {3, 1, 0});
   EXPECT_EQ(slot.groups[0].sequence.load(), 4U);
-  EXPECT_EQ(slot.groups[0].SlotFor(4).kind(), CollectiveKind::kSave);
+  EXPECT_TRUE(slot.groups[0].SlotFor(4).is_failure());
   EXPECT_EQ(slot.groups[1].sequence.load(), 2U);
   EXPECT_STREQ(ranks[0]->peers()->CollectiveAwaitedBy(1), "save");
 }
