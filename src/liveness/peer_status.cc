@@ -229,12 +229,9 @@ void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& 
 void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
                                const uint64_t (&sequences)[kGroups]) const {
   RankSlot& peer = memory_->slot(rank);
-  // The rank had begun the collectives of the other groups before it began to wait.
-  for (int i = 0; i < kGroups; ++i) {
-    if (i != group) peer.groups[i].RaiseSequence(sequences[i]);
-  }
+  // Whoever finds that it waits also finds that it is not late in any collective before.
+  for (int i = 0; i < kGroups; ++i) peer.groups[i].RaiseSequence(sequences[i]);
   peer.groups[group].RaiseAwaited(sequences[group], kind);
-  peer.groups[group].RaiseSequence(sequences[group]);
 }
 
 const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
