@@ -68,6 +68,10 @@ def _half(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+#: What NumPy's parser raises. An exception of a signal handler is none of it.
+_UNKNOWN: Final = (TypeError, ValueError, SyntaxError, LookupError, AttributeError, ArithmeticError)
+
+
 def _parsed(dtype: object) -> np.dtype[Any] | None:
     """Return the NumPy dtype that an object means, or None if NumPy does not know it."""
     if isinstance(dtype, str) and dtype == "bfloat16":
@@ -75,7 +79,7 @@ def _parsed(dtype: object) -> np.dtype[Any] | None:
     try:
         # None is excluded because NumPy considers it equal to float64.
         return None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
-    except Exception:  # NumPy's parser also raises errors such as SyntaxError and KeyError.
+    except _UNKNOWN:
         return None
 
 

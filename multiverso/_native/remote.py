@@ -7,17 +7,21 @@ is written after them, so that readers find all of them or none.
 
 import contextlib
 import errno
+import functools
 import io
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from multiverso._extras import needs
 from multiverso._native.files import OpenFile
 from multiverso._native.threads import End, OrderedThread
 from multiverso.errors import CheckpointIOError, OperationTimeout
+
+#: What is fetched of a file at first: all of `latest.json`, which is replaced while it is read.
+_FIRST_BYTES: Final = (1 << 20) + 1
 
 
 def not_written(where: str, error: OSError, written: int, total: int, mend: str) -> Exception:
@@ -33,6 +37,29 @@ def not_written(where: str, error: OSError, written: int, total: int, mend: str)
 def bytes_of(parts: Sequence[Any]) -> int:
     """Return the bytes of objects with memory together."""
     return sum(memoryview(part).nbytes for part in parts)
+
+
+class _Fetched:
+    """A file that requests of its own fetch, beginning with the bytes `first`.
+
+    An open file of fsspec may change while it is read: that of "memory://" has one position for all
+    readers, and others read a part of the file that has replaced the one they opened.
+    """
+
+    def __init__(self, fetch: Callable[[int, int], bytes], first: bytes) -> None:
+        self._fetch, self._rest, self._end = fetch, memoryview(first), len(first)
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Write the next bytes to a buffer, as many as one request has fetched."""
+        if not self._rest:
+            self._rest = memoryview(self._fetch(self._end, self._end + len(buffer)))
+            self._end += len(self._rest)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        """Do nothing: no request is open."""
 
 
 class RemoteFolder:
@@ -70,8 +97,11 @@ class RemoteFolder:
         found = self._files.info(self._at(name))
         if found["type"] != "file" or type(found["size"]) is not int:
             raise OSError(f"expected a file of a known size, received {found!r:.200}")
-        file = self._files.open(self._at(name), "rb")
-        return OpenFile(file, found["size"], f"{self.name}/{name}")
+        fetch = functools.partial(self._files.cat_file, self._at(name))
+        first = fetch(0, _FIRST_BYTES)
+        # A file that came as a whole may have replaced the one that the store has just described.
+        size = len(first) if len(first) < _FIRST_BYTES else found["size"]
+        return OpenFile(_Fetched(fetch, first), size, f"{self.name}/{name}")
 
     def remove(self, name: str) -> None:
         """Remove a file, unless there is none."""

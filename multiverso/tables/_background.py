@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from multiverso._native import arrays, capi, supported
 from multiverso._native.arguments import finite, flag
-from multiverso._native.library import checked
+from multiverso._native.library import checked, complete, exception_for, lib
 from multiverso.errors import MultiversoError, OperationTimeout, StateError
 
 _T = TypeVar("_T")
@@ -131,17 +131,16 @@ class Future(Generic[_T]):
         if handle is None:
             return True
         done = c_int32()
-        try:
-            checked.MV_FutureWait(handle, limit, byref(done))
-        except Exception as error:
-            if not done.value:
-                if self._handle is None and isinstance(error, StateError):
-                    return True  # Another thread has got the outcome in the meantime.
-                raise
-            self._error = error
-        if done.value:
-            self._handle = None
-        return bool(done.value)
+        # No exception of a signal handler, which may be raised here, must pass for the call's.
+        status = lib.MV_FutureWait(handle, limit, byref(done))
+        if not done.value:
+            if self._handle is None and status == capi.MV_ERR_HANDLE:
+                return True  # Another thread has got the outcome in the meantime.
+            complete(status)
+            return False
+        self._error = exception_for(status) if status else None
+        self._handle = None
+        return True
 
 
 #: The calls of each table, and those of tables that are gone, until they have ended: the library

@@ -323,11 +323,12 @@ void Aggregation::SumElements(const std::vector<int>& ranks, int64_t first, int6
 
 void Aggregation::StoreChunk() {
   const auto terms = static_cast<int64_t>(ranks_.size());
+  if (!is_staged_ && !IsSmall()) {  // The only chunk is the array, whose pieces came in place.
+    return reduction_.Store(element(0), terms, array_.count, element(0));
+  }
   ForPieces(chunk(), [&](int64_t first, int64_t count) {
     if (over_nodes_) {
-      const bool is_staged = is_staged_ || IsSmall();
-      return reduction_.Store(is_staged ? Staged(here_.front(), first) : element(first), terms,
-                              count, element(first));
+      return reduction_.Store(Staged(here_.front(), first), terms, count, element(first));
     }
     // The other workers' shares; this worker has written its own one.
     const int64_t end = ShareBegin(count, me_ + 1);

@@ -1,5 +1,6 @@
 """Cases about `mv.aggregate`: arrays of any size, dtype and memory layout, in all modes."""
 
+import itertools
 import random
 
 import ml_dtypes
@@ -31,14 +32,14 @@ def _arrays_and_sum(count, dtype, seed):
     return arrays, pairwise_sum(arrays)
 
 
-def _check_aggregate(arrays, expected, count):
+def _check_aggregate(arrays, expected, count, op="sum"):
     mine = arrays[mv.worker_id()][:count].copy()
-    assert mv.aggregate(mine) is mine
-    same_bits(mine, expected[:count])
+    assert mv.aggregate(mine, op) is mine
+    same_bits(mine, expected[:count] / len(arrays) if op == "mean" else expected[:count])
 
 
 @case()
-def aggregate_sums_any_size_and_dtype_pairwise():
+def aggregate_sums_and_averages_any_size_and_dtype_pairwise():
     rng = random.Random(SEED)
     for dtype in DTYPES:
         counts = [1, 2, 3, 17, 3 * EDGES[-1] // np.dtype(dtype).itemsize + 5]
@@ -46,8 +47,8 @@ def aggregate_sums_any_size_and_dtype_pairwise():
             counts += [edge // np.dtype(dtype).itemsize + offset for offset in (-1, 0, 1)]
         rng.shuffle(counts)
         arrays, expected = _arrays_and_sum(max(counts), dtype, SEED)
-        for count in counts:
-            _check_aggregate(arrays, expected, count)
+        for count, op in itertools.product(counts, ("sum", "mean")[: 1 + (dtype[0] == "f")]):
+            _check_aggregate(arrays, expected, count, op)
 
 
 #: NumPy's functions for the operations.
@@ -117,8 +118,7 @@ def aggregate_with_every_operation_and_dtype():
 def workers_with_different_operations_are_told():
     if mv.num_workers() == 1:
         return
-    array = np.ones(10, np.int32)
-    op = "max" if mv.worker_id() == 0 else "min"
+    array, op = np.ones(10, np.int32), "max" if mv.worker_id() == 0 else "min"
     raises(
         mv.errors.MismatchError,
         lambda: mv.aggregate(array, op),

@@ -63,6 +63,13 @@ def followed():
     return table, mv.follow(place, timeout=60)
 
 
+def wait(it):
+    """Wait for the last future behind the table."""
+    for future in it[1:][-1:]:
+        (future.done(), future.wait(), future.result())
+    return 0
+
+
 class Model:
     """A ParamSync, beside which others add; `trained` counts what its arrays were trained."""
 
@@ -152,7 +159,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(lambda _: mv.hash_keys(["a", "b"])),
     ],
     "background": [
-        Case(lambda t: ((f := t.get_async()).done(), f.wait(), f.result()), array),
+        Case(lambda it: (it.append(it[0].get_async()), wait(it)), lambda: [array()], wait),
         Case(lambda t: t.get_async(np.empty(SIZE, ">f4")).result(), array),
         adding(array, lambda t: (t.add_async(ONES), t.flush())),
         Case(lambda t: t.get_async(ROWS, fresh=True).result(), matrix),

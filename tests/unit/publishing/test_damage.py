@@ -75,19 +75,11 @@ class TestDamage(FolderTestCase):
                 with self.subTest(mutation=mutation, name=name):
                     error = self.check()
                     # A tail after the second line of `latest.json` is not read.
-                    if error is not None or name != "latest.json":
+                    if name != "latest.json" or not content.startswith(self.content[name]):
                         self.assertIsInstance(error, PublicationError)
                         self.assertIn(str(self.folder), error.path)
             (self.folder / name).write_bytes(self.content[name])
         self.assertIsNone(self.check())
-
-    def test_each_byte_of_latest_json_is_checked(self):
-        content = self.content["latest.json"]
-        place = content.index(b'"job": "') + len(b'"job": "')
-        other = b"0" if content[place : place + 1] != b"0" else b"1"
-        (self.folder / "latest.json").write_bytes(content[:place] + other + content[place + 1 :])
-        with self.assertRaisesRegex(PublicationError, "checksum"):
-            mv.follow(self.folder)
 
     def test_hostile_headers_are_named_errors(self):
         from multiverso.publishing import _format

@@ -20,7 +20,7 @@ from strangers import HOSTILE, SPARSE_BYTES, tree
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
-from multiverso._native import files, tensor_files
+from multiverso._native import files, remote, tensor_files
 from multiverso.learn._history import write_json
 from multiverso.publishing import _folder, _format
 
@@ -212,6 +212,7 @@ class TestReaders(FolderTestCase, sessions.SessionCleanupTestCase):
 
         shutil.copytree(self.folder / "published", self.folder / "store")
         folder = _folder.folder_of(f"local://{self.folder / 'store'}")
+        self.enterContext(unittest.mock.patch.object(remote, "_FIRST_BYTES", 8))
         np.testing.assert_array_equal(follow(folder.name), np.arange(1000))
         info = fsspec.implementations.local.LocalFileSystem.info
         for path in (self.folder / "store").glob("*.*s*n*"):
@@ -227,6 +228,18 @@ class TestReaders(FolderTestCase, sessions.SessionCleanupTestCase):
                     self.assertRaisesRegex(mv.errors.PublicationError, path.name),
                 ):
                     follow(folder.name)
+
+    @needs("fsspec")
+    def test_what_is_read_does_not_depend_on_other_readers_and_writers(self):
+        contents = [bytes([number]) * size for number, size in enumerate((9, 900, 9, 9000))]
+        for place in (self.folder / "x", "memory://x"):
+            folder, opened = _folder.folder_of(place), []
+            for content in contents:
+                folder.write("latest.json", [content])
+                opened += [(content, folder.open("latest.json")) for _ in range(2)]
+            parts = [bytes(file.take(3)) for _, file in opened]
+            for part, (content, file) in zip(parts, opened, strict=True):
+                self.assertEqual(part + bytes(file.take(file.size - 3)), content)
 
     def test_files_that_change_while_they_are_read_are_refused(self):
         (name,) = (path.name for path in (self.folder / "published").glob("*.safetensors"))
@@ -361,17 +374,11 @@ class TestWriters(FolderTestCase, sessions.SessionCleanupTestCase):
         self.assertEqual(list(folder.glob(".*")), [])
 
     def test_names_of_files_being_written_cannot_be_foreseen(self):
-        names = set()
-        opened = open
-
-        def spy(path, *arguments, **options):
-            names.add(os.path.basename(path))
-            return opened(path, *arguments, **options)
-
         folder = _folder.LocalFolder(str(self.folder / "shared"))
-        with unittest.mock.patch("builtins.open", spy):
+        with unittest.mock.patch("builtins.open", wraps=open) as spy:
             for _ in range(3):
                 folder.write("latest.json", [b"x"])
+        names = {os.path.basename(call.args[0]) for call in spy.call_args_list}
         self.assertEqual(len(names), 3)
         self.assertEqual({files.written_as(name) for name in names}, {"latest.json"})
 

@@ -1,9 +1,9 @@
-"""Raises KeyboardInterrupt at every line of calls, for `Case`s of any test file.
+"""Raises the exception of a signal handler at every line of calls, for `Case`s of any test file.
 
 A test file names its cases in groups and runs itself as a program for each: its class is that of
 `class_of`, and it ends with ``main(GROUPS, ...)``.
 
-A tracer raises KeyboardInterrupt at each place to which a call comes. The places are the beginnings
+A tracer raises InterruptionError at each place to which a call comes. The places are the beginnings
 of the package's lines, and the moments after its calls have returned, before their results are
 stored, at which Python raises the exceptions of signal handlers. A place that several calls share
 is tried once for each line that leads to it, and once more in a loop. After each interrupt the
@@ -45,8 +45,12 @@ def ends_with(code):
     return code[:6] == bytes([dis.opmap["LOAD_CONST"], code[1]]) * 3
 
 
+class InterruptionError(Exception):
+    """Stands for any exception of a handler: what catches KeyboardInterrupt catches fewer."""
+
+
 class Interrupt:
-    """Raises KeyboardInterrupt at the first place of its block that has not been `seen`."""
+    """Raises InterruptionError at the first place of its block that has not been `seen`."""
 
     def __init__(self, seen: set[Any]) -> None:
         self.seen = seen
@@ -61,7 +65,7 @@ class Interrupt:
     def __exit__(self, kind, error, traceback):
         sys.settrace(None)
         self.last.clear()
-        return kind is KeyboardInterrupt
+        return kind is InterruptionError
 
     def trace(self, frame, event, _):
         # A wait in the library runs these functions: another test interrupts waits.
@@ -85,7 +89,7 @@ class Interrupt:
             if turn not in self.seen:
                 self.seen.add(turn)
                 self.where = f"{event} {code.co_filename}:{frame.f_lineno}"
-                raise KeyboardInterrupt
+                raise InterruptionError
         return self.trace
 
 
