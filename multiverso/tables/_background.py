@@ -3,8 +3,6 @@
 A get with ``fresh=True`` sees what this worker adds before its result is taken (`FreshGets`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import deque
