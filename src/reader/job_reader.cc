@@ -1,9 +1,6 @@
 #include "reader/job_reader.h"
 
 #include <algorithm>
-#include <atomic>
-#include <utility>
-#include <vector>
 
 #include "base/checked.h"
 #include "base/copy_bytes.h"
