@@ -1,7 +1,5 @@
 """The functions that open, use and close the session of this process."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ Names and defaults are those of Keras.
     table = mv.MatrixTable(300_000_000, 64, initial)
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -11,8 +11,10 @@ from multiverso.errors import StateError
 #: The modes, by ``MV_MODE_`` code.
 MODES: Final = ("async", "sync", "staleness")
 #: What is shown of a table as the sum over the ranks.
-_SUMMED: Final = (
-    *("gets", "adds", "bytes_sent", "bytes_received", "raw_bytes_sent", "raw_bytes_received"),
+_SUMMED: Final = "gets adds bytes_sent bytes_received raw_bytes_sent raw_bytes_received".split()
+#: What is shown of a job as it is.
+_SHOWN: Final = (
+    "name published version ranks nodes node continues started saved elastic max_workers".split()
 )
 
 
@@ -44,14 +46,14 @@ def find_jobs() -> list[JobState]:
 
 
 def find_elastic_job(target: str) -> str:
-    """Return the session to join of a job: its name if no other job has it, else a rank's id."""
+    """Return how a joiner names a job: by its name if no other job has it, else by a process."""
     jobs = find_jobs()
     names = [job.content["name"] for job in jobs]
     started = processes.descendants(int(target)) if target.isdecimal() else []
     for job in jobs:
         pids = [member["pid"] for member in job.content["members"] if member["alive"]]
-        here = next((pid for pid in pids if pid in started), None)
-        if target != job.content["name"] and here is None:
+        found = next((pid for pid in pids if pid in started), None)
+        if target != job.content["name"] and found is None:
             continue
         if not job.content["elastic"]:
             raise StateError(
@@ -59,7 +61,7 @@ def find_elastic_job(target: str) -> str:
                 "--elastic or calls mv.init(elastic=True)"
             )
         is_unique = names.count(job.content["name"]) == 1
-        return str(job.content["name"] if is_unique else here or pids[0])
+        return str(job.content["name"] if is_unique else found or pids[0])
     described = ", ".join(map(_describe, jobs)) or "none"
     msg = f"there is no job {target} of this user on this node; the jobs are: {described}"
     raise StateError(msg)
@@ -105,21 +107,8 @@ def summarize(job: JobState, before: JobState | None) -> dict[str, Any]:
         }
         for table in content["tables"]
     ]
-    copied = (
-        "name",
-        "published",
-        "version",
-        "ranks",
-        "nodes",
-        "node",
-        "continues",
-        "started",
-        "saved",
-        "elastic",
-        "max_workers",
-    )
     return {
-        **{name: content[name] for name in copied},
+        **{name: content[name] for name in _SHOWN},
         "mode": MODES[content["mode"]],
         "members": members,
         "tables": tables,

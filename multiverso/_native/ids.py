@@ -5,8 +5,6 @@ floats, and wraps large integers in a cast to int64. The C library checks that e
 the table; ids that do not fit into 64 bits are rejected here. Any int64 is a key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 

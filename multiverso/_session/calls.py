@@ -1,7 +1,5 @@
 """The functions of the session of this process: its calls, what describes it, its membership."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -28,7 +28,7 @@ from multiverso._session import notice
 from multiverso._session.departure import Leaver
 from multiverso._session.notice import LOST, EndOfJob
 from multiverso._session.remote_saves import SAVES
-from multiverso.errors import AbortedError, MultiversoError
+from multiverso.errors import AbortedError, CheckpointIOError, MismatchError, MultiversoError
 
 _log = logging.getLogger("multiverso")
 
@@ -173,7 +173,12 @@ def _save(session: Leaver, step: int | None, before: object) -> bool:
     """Save the tables; return whether this, or `before`, has saved anything."""
     folder = session.options.checkpoints
     if folder is not None:
-        session.save(folder, step, None, False, False)
+        try:
+            session.wait_for_save()
+        except (CheckpointIOError, MismatchError) as error:
+            # All ranks get one of these. Its reason, such as a full disk, may be over.
+            _log.error("an earlier save has failed, and another follows: %s", describe(error))
+        session.save(folder, step, None, background=False, incremental=False)
         if is_address(folder):
             session.wait_for_save()
     if session.options.elastic or session.is_master_worker():

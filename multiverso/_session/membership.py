@@ -1,7 +1,5 @@
 """The workers that have joined an elastic session and left it, and a thread that watches them."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

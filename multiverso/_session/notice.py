@@ -6,8 +6,6 @@ it waits, it gets an exception after half of the time that the rank has to end (
 session does is in `leaving`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import multiprocessing

@@ -1,7 +1,5 @@
 """Checks the options of a session and converts them for the C library."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, NamedTuple
 
 from multiverso._local.job import ELASTIC, JOIN, find_join, find_worker_range

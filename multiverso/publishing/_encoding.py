@@ -3,8 +3,6 @@
 Each encoder keeps a copy of what it has written, and compares the next version with it bit by bit.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The reader's side: follows a folder of publications from any machine that sees it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Views over the memory of a running session, for any process of this user on the machine."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

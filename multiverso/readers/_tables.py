@@ -1,7 +1,5 @@
 """One table of a view, wherever its values lie."""
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 import numpy as np

@@ -12,8 +12,6 @@ the adapters do the same for the parameters of a framework.
             sync.sync()
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

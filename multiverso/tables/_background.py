@@ -1,6 +1,7 @@
-"""Calls on a table that threads of the library make in the background."""
+"""Calls on a table that threads of the library make in the background, as `get_async` starts them.
 
-from __future__ import annotations
+A get with ``fresh=True`` sees what this worker adds before its result is taken (`FreshGets`).
+"""
 
 import contextlib
 import math
@@ -147,18 +148,18 @@ class Future(Generic[_T]):
 #: may still write to their arrays.
 _kept: Final[dict[int, deque[Future[Any]]]] = {}
 #: The keys in `_kept` of tables that are gone.
-_left: Final[set[int]] = set()
+_gone: Final[set[int]] = set()
 
 
-def _leave(key: int) -> None:
-    """Forget the calls of tables that are gone, unless they have not ended."""
-    _left.add(key)
-    for left in tuple(_left):
+def _forget(key: int) -> None:
+    """Note that a table is gone, and forget the calls of those of which all calls have ended."""
+    _gone.add(key)
+    for each in tuple(_gone):
         # In a forked child nothing is known about the calls of its parent.
         with contextlib.suppress(MultiversoError):
-            if all(call.done() for call in _kept.get(left, ())):
-                _kept.pop(left, None)
-                _left.discard(left)
+            if all(call.done() for call in _kept.get(each, ())):
+                _kept.pop(each, None)
+                _gone.discard(each)
 
 
 class BackgroundCalls:
@@ -175,8 +176,9 @@ class BackgroundCalls:
         self._calls: deque[Future[Any]] = deque()
         key = id(self._calls)
         _kept[key] = self._calls
-        # The handle has released the table before. The arrays may be used at the exit, too.
-        finalize(table, _leave, key).atexit = False
+        # The end of the handle has released the table, and waited for its calls if it could. Calls
+        # may still use the arrays while the interpreter exits, so they are not forgotten then.
+        finalize(table, _forget, key).atexit = False
 
     def start(
         self,

@@ -1,7 +1,5 @@
 """What is special about tables in files on a disk."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The base class of all tables: their creation, options and checkpoints."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import logging

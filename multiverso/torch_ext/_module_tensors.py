@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._array_tensors import require_apart
@@ -107,7 +106,7 @@ def _with_separate_memory(
     filled = {what: tensor for what, tensor, _ in kept.values() if tensor.numel()}
     for device in {tensor.device for tensor in filled.values()}:
         here = {what: tensor for what, tensor in filled.items() if tensor.device == device}
-        require_apart(list(map(_memory_of, here.values())), "module", list(here))
+        require_apart([np.asarray(_Memory(each)) for each in here.values()], "module", list(here))
     return {what: (tensor, share) for what, tensor, share in kept.values()}
 
 
@@ -123,7 +122,3 @@ class _Memory:
             "strides": tuple(stride * size for stride in tensor.stride()),
             "typestr": f"|V{size}",
         }
-
-
-def _memory_of(tensor: torch.Tensor) -> NDArray[Any]:
-    return np.asarray(_Memory(tensor))

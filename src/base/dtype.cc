@@ -1,31 +1,15 @@
 #include "base/dtype.h"
 
+#include <iterator>
+
 namespace multiverso {
 
 const char* NameOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kFloat64:
-      return "float64";
-    case DType::kInt32:
-      return "int32";
-    case DType::kInt64:
-      return "int64";
-    case DType::kFloat16:
-      return "float16";
-    case DType::kBFloat16:
-      return "bfloat16";
-    case DType::kInt8:
-      return "int8";
-    case DType::kInt16:
-      return "int16";
-    case DType::kUInt8:
-      return "uint8";
-    case DType::kBool:
-      return "bool";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"float32",  "float64", "int32", "int64", "float16",
+                                    "bfloat16", "int8",    "int16", "uint8", "bool"};
+  static_assert(std::size(kNames) == MV_BOOL + 1);
+  const auto number = static_cast<int32_t>(dtype);
+  return IsDType(number) ? kNames[number] : "unknown";
 }
 
 }  // namespace multiverso

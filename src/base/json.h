@@ -2,7 +2,6 @@
 // if they are UTF-8; of others, each byte that is no part of a character becomes U+FFFD.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -1,6 +1,5 @@
 #include "c_api/background.h"
 
-#include <algorithm>
 #include <exception>
 #include <new>
 #include <utility>

@@ -5,6 +5,8 @@
 // this rank on another table.
 //
 // Every failure is reported once: to a thread that waits for the call, or else to the next flush.
+// Each call keeps its table in use. So a table that is freed waits for its calls, and the session's
+// next collective call reports the failure that nobody has waited for (CloseTable in registry.cc).
 //
 // A wait for calls ends with a timeout if none ends for longer than any call may take. A call in
 // flight thus fails before a wait for the call does, and its failure names the late rank.

@@ -1,7 +1,5 @@
 // The part of the C API that saves and loads the tables of a session.
-#include <memory>
 #include <string>
-#include <utility>
 
 #include "base/text.h"
 #include "c_api/call_recording.h"

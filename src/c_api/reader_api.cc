@@ -1,8 +1,6 @@
 // The part of the C API that reads the tables of a session from other processes.
-#include <algorithm>
 #include <chrono>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "c_api/guard.h"

@@ -8,7 +8,6 @@
 #include "c_api/call_recording.h"
 #include "c_api/guard.h"
 #include "c_api/registry.h"
-#include "memory/segment.h"
 #include "multiverso/c_api.h"
 #include "session/joining.h"
 #include "session/session_opening.h"

@@ -1,8 +1,6 @@
 #include "c_api/waiting.h"
 
 #include <atomic>
-#include <optional>
-#include <string>
 
 #include "memory/futex.h"
 

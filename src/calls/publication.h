@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "calls/table.h"
-#include "node/membership.h"
 #include "table/table_header.h"
 
 namespace multiverso {

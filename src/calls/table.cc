@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/compiler.h"
 #include "base/text.h"
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 #include "base/backoff.h"
 #include "base/failpoint.h"

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/descriptor.h"

@@ -1,7 +1,6 @@
 #include "checkpoint/manifest_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>

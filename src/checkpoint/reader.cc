@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/text.h"
 #include "base/wait_lines.h"
+#include "checkpoint/manifest_file.h"
 #include "numbers/key_hash.h"
 
 namespace multiverso {

@@ -15,7 +15,6 @@
 #include "checkpoint/data_file.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/format.h"
-#include "checkpoint/manifest_file.h"
 
 namespace multiverso {
 

@@ -6,12 +6,10 @@
 #include <future>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/copy_bytes.h"
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/start_thread.h"
-#include "base/text.h"
 #include "base/wait_lines.h"
 #include "base/without_signals.h"
 #include "checkpoint/data_file.h"

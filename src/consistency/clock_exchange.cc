@@ -48,10 +48,10 @@ struct ClockExchange::WaitingRank {
 ClockExchange::ClockExchange(RankContext* context)
     : context_(context),
       interval_(kInterval + kIntervalPerNode * context->members().num_nodes()),
-      last_received_(static_cast<size_t>(context->members().num_nodes()), false),
+      last_has_come_(static_cast<size_t>(context->members().num_nodes()), false),
       waits_(static_cast<size_t>(context->members().num_ranks_here()),
              std::vector<WaitRecord>(kGroups)) {
-  last_received_[static_cast<size_t>(context->members().node())] = true;
+  last_has_come_[static_cast<size_t>(context->members().node())] = true;
 }
 
 Status ClockExchange::Receive(const RoundsByTable& tables, bool* any) {
@@ -103,12 +103,12 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
                                      static_cast<CollectiveKind>(waiting.kind), waiting.sequences);
   }
   if (reader.remaining() != 0) return false;
-  if (header.is_last != 0) last_received_[static_cast<size_t>(node)] = true;
+  if (header.is_last != 0) last_has_come_[static_cast<size_t>(node)] = true;
   return true;
 }
 
 bool ClockExchange::IsClosed() const {
-  return last_sent_ && std::count(last_received_.begin(), last_received_.end(), false) == 0;
+  return has_sent_last_ && std::count(last_has_come_.begin(), last_has_come_.end(), false) == 0;
 }
 
 std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) {
@@ -142,10 +142,10 @@ std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) 
 
 std::string ClockExchange::PackChanges(const RoundsByTable& tables, uint32_t* count, bool* urgent) {
   std::string bytes;
-  snapshots_to_send_.clear();
+  clocks_to_send_.clear();
   for (const auto& [id, rounds] : tables) {
     WorkerClocks* const clocks = rounds->clocks();
-    std::vector<WorkerClocks::Snapshot>& sent = sent_[id];
+    std::vector<WorkerClocks::Snapshot>& sent = sent_clocks_[id];
     sent.resize(clocks->here().size());
     std::string entries;
     std::vector<WorkerClocks::Snapshot> read;
@@ -164,13 +164,13 @@ std::string ClockExchange::PackChanges(const RoundsByTable& tables, uint32_t* co
     ++*count;
     AppendRaw(TableEntries{id, static_cast<int64_t>(entries.size() / sizeof(Entry))}, &bytes);
     bytes += entries;
-    snapshots_to_send_[id] = std::move(read);
+    clocks_to_send_[id] = std::move(read);
   }
   return bytes;
 }
 
 Status ClockExchange::Send(const RoundsByTable& tables) {
-  if (last_sent_) return Status::Ok();
+  if (has_sent_last_) return Status::Ok();
   const Instant now = Clock::now();
   // The waiting ranks are read before the clocks, so that the message has all calls that a waiting
   // rank made before its wait.
@@ -192,10 +192,10 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
     // A lost rank needs no clocks, and workers that wait for its rounds detect the loss themselves.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }
-  for (auto& [id, read] : snapshots_to_send_) sent_[id] = std::move(read);
-  snapshots_to_send_.clear();
+  for (auto& [id, read] : clocks_to_send_) sent_clocks_[id] = std::move(read);
+  clocks_to_send_.clear();
   has_changes_ = false;
-  last_sent_ = is_closing_;
+  has_sent_last_ = is_closing_;
   sent_at_ = now;
   return Status::Ok();
 }

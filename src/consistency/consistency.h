@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "node/agreed_options.h"
 #include "shard/shard.h"
 
 namespace multiverso {

@@ -1,6 +1,5 @@
 #include "consistency/round_service.h"
 
-#include <algorithm>
 #include <thread>
 #include <utility>
 

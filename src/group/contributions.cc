@@ -1,8 +1,5 @@
 #include "group/contributions.h"
 
-#include <algorithm>
-#include <cstddef>
-
 #include "base/frame.h"
 
 namespace multiverso {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "node/control_segment.h"
+#include "node/exchange_slot.h"
 #include "node/membership.h"
 
 namespace multiverso {

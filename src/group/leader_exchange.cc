@@ -1,7 +1,5 @@
 #include "group/leader_exchange.h"
 
-#include <algorithm>
-
 #include "base/failpoint.h"
 
 namespace multiverso {

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstring>
-#include <string>
 
 #include "base/process.h"
 #include "base/text.h"

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <vector>
 
 #include "base/socket.h"
 #include "base/text.h"

@@ -21,7 +21,7 @@ class BufferPool {
   // Returns itself to the pool.
   using Buffer = std::unique_ptr<std::vector<char>, Returner>;
 
-  // Gives *buffer, which may be null, at least that many bytes. The first keep their content.
+  // Makes *buffer, which may be null, at least that long. What is in it stays.
   void MakeRoom(int64_t bytes, Buffer* buffer) {
     if (*buffer == nullptr) *buffer = Take();
     const auto size = static_cast<size_t>(bytes);

@@ -1,6 +1,5 @@
 #include "node/buffer_pins.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -11,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-// The numbers of the marks, behind those of ranks (MarkPresent) and of joiners.
+// The bytes that are locked, behind those of ranks (MarkPresent) and of joiners.
 constexpr int kFirstPin = 1 << 20;
 constexpr int kTurn = kFirstPin + NodeControl::kBuffers;
 constexpr int kMostPinned = NodeControl::kBuffers - 2;
@@ -57,22 +56,23 @@ Status BufferPins::Pin(uint64_t publication, const WaitLimit& limit) {
   }
   if (buffer < 0 || publication == 0) return Status::Outdated();
   // A lock belongs to an open file, so each pin has its own.
-  const int marks = OpenForMarks(fd_);
-  if (marks < 0) {
+  const int lock_file = OpenForMarks(fd_);
+  if (lock_file < 0) {
     return Status(Code::kState, StrCat("cannot open the control segment: ", std::strerror(errno)));
   }
   Held& held = held_[buffer];
-  held.marks.store(marks);  // before the lock, so that a child that is forked now closes its copy
+  held.lock_file.store(
+      lock_file);  // before the lock, so that a child that is forked now closes its copy
   constexpr std::chrono::milliseconds kLongestNap{1};
   Status status = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
     MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
-    return MarkPresent(marks, kTurn).ok() ? Status::Ok() : Status::Pending();
+    return MarkPresent(lock_file, kTurn).ok() ? Status::Ok() : Status::Pending();
   });
   if (status.pending()) {
     status = Status(Code::kTimeout, "waited for another process that is pinning a version");
   }
-  if (status.ok()) status = MarkBuffer(marks, buffer);
-  ClearPresent(marks, kTurn);
+  if (status.ok()) status = MarkBuffer(lock_file, buffer);
+  ClearPresent(lock_file, kTurn);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (status.ok() && control_->content_of(/*is_lazy=*/false, buffer).load() != publication) {
     status = Status::Outdated();
@@ -86,12 +86,12 @@ Status BufferPins::Pin(uint64_t publication, const WaitLimit& limit) {
   return Status::Ok();
 }
 
-Status BufferPins::MarkBuffer(int marks, int buffer) const {
+Status BufferPins::MarkBuffer(int lock_file, int buffer) const {
   int others = 0;
   for (int i = 0; i < NodeControl::kBuffers; ++i) {
-    if (i != buffer && IsPresent(marks, kFirstPin + i)) ++others;
+    if (i != buffer && IsPresent(lock_file, kFirstPin + i)) ++others;
   }
-  if (others < kMostPinned) return MarkShared(marks, kFirstPin + buffer);
+  if (others < kMostPinned) return MarkShared(lock_file, kFirstPin + buffer);
   return Status(Code::kState,
                 StrCat("readers have pinned ", kMostPinned,
                        " other versions, and the session needs the rest of its buffers: end the "
@@ -110,17 +110,17 @@ Status BufferPins::Unpin(uint64_t publication) {
 }
 
 void BufferPins::Drop(int buffer) {
-  const int marks = held_[buffer].marks.exchange(-1);
-  if (marks < 0) return;
+  const int lock_file = held_[buffer].lock_file.exchange(-1);
+  if (lock_file < 0) return;
   // A child that was forked past the C library may have a copy of the descriptor.
-  ClearPresent(marks, kFirstPin + buffer);
-  CloseMarks(marks);
+  ClearPresent(lock_file, kFirstPin + buffer);
+  CloseMarks(lock_file);
 }
 
 void BufferPins::ForgetInChild() {
   for (Held& held : held_) {
-    const int marks = held.marks.exchange(-1);
-    if (marks >= 0) CloseMarks(marks);
+    const int lock_file = held.lock_file.exchange(-1);
+    if (lock_file >= 0) CloseMarks(lock_file);
   }
 }
 

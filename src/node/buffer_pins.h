@@ -4,10 +4,11 @@
 // dense tables. The kernel drops it when the process of the reader ends for any reason. The session
 // keeps no account of its readers, and a reader changes nothing in the shared memory.
 //
-// Who publishes adds kMayBeTaken to the content of a buffer, and then looks for pins of it. If
-// there is one, it stores the old number again, and takes another buffer; if not, it stores 0
-// before it overwrites anything. A reader makes its pin first, and then looks whether the buffer
-// still has exactly the publication that it wants. The kernel makes and finds locks of a file one
+// A buffer's number (NodeControl::content_of) says which publication it has. The rank that looks
+// for a buffer adds kMayBeTaken to the number, and then looks for pins of the buffer. If there is
+// one, it stores the number as it was, and tries another buffer; if not, it stores 0 before
+// anything is overwritten. A reader makes its pin first, and then looks whether the number is
+// exactly that of the publication that it wants. The kernel makes and finds locks of a file one
 // after the other. So either the pin is found, or the reader sees another number. A reader that has
 // its pin goes on reading meanwhile.
 //
@@ -49,12 +50,12 @@ class BufferPins {
 
  private:
   struct Held {
-    std::atomic<int> marks{-1};  // a descriptor of an open file with the lock of this buffer
+    std::atomic<int> lock_file{-1};  // the descriptor that has the lock of this buffer
     uint64_t publication = 0;
     int uses = 0;
   };
 
-  Status MarkBuffer(int marks, int buffer) const;
+  Status MarkBuffer(int lock_file, int buffer) const;
   void Drop(int buffer);
 
   NodeControl* control_;

@@ -2,49 +2,36 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace multiverso {
 
 const char* NameOf(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kOpen:
-      return "init";
-    case CollectiveKind::kBarrier:
-      return "barrier";
-    case CollectiveKind::kCreateTable:
-    case CollectiveKind::kMapTable:
-    case CollectiveKind::kFillTable:
-      return "the creation of a table";
-    case CollectiveKind::kCollectiveGet:
-      return "get(sync=True)";
-    case CollectiveKind::kAggregate:
-      return "aggregate";
-    case CollectiveKind::kSave:
-      return "save";
-    case CollectiveKind::kSaveWait:
-      return "the end of a save";
-    case CollectiveKind::kLoad:
-      return "load";
-    case CollectiveKind::kClose:
-      return "shutdown";
-    case CollectiveKind::kPublish:
-      return "publish";
-    case CollectiveKind::kBroadcast:
-      return "broadcast";
-    case CollectiveKind::kAllGather:
-      return "all_gather";
-    case CollectiveKind::kAllToAll:
-      return "all_to_all";
-    case CollectiveKind::kReduceScatter:
-      return "reduce_scatter";
-    case CollectiveKind::kLeaving:
-      return "check_leaving";
-    case CollectiveKind::kClosing:
-      return "shutdown";
-    case CollectiveKind::kFailing:
-      return "the end of its program";
-  }
-  return "an unknown call";
+  constexpr const char* kNames[] = {
+      "an unknown call",
+      "init",
+      "barrier",
+      "the creation of a table",  // its three exchanges
+      "the creation of a table",
+      "the creation of a table",
+      "get(sync=True)",
+      "aggregate",
+      "save",
+      "the end of a save",
+      "load",
+      "shutdown",
+      "publish",
+      "broadcast",
+      "all_gather",
+      "all_to_all",
+      "reduce_scatter",
+      "check_leaving",
+      "shutdown",
+      "the end of its program",
+  };
+  static_assert(std::size(kNames) == static_cast<size_t>(CollectiveKind::kFailing) + 1);
+  const auto number = static_cast<size_t>(kind);  // perhaps of a damaged message
+  return kNames[number < std::size(kNames) ? number : 0];
 }
 
 void ExchangeSlot::Write(CollectiveKind kind, const void* data, size_t bytes) {

@@ -1,6 +1,5 @@
 #include "node/membership.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -8,9 +7,7 @@
 #include <map>
 
 #include "base/clock.h"
-#include "base/process.h"
 #include "base/text.h"
-#include "memory/segment.h"
 #include "node/place.h"
 #include "transport/transport.h"
 

@@ -2,8 +2,8 @@
 // operations is part of the contract: each operation rounds once, on every processor.
 //
 // w are the parameters and g is the gradient. State is zero before the first update. In a moving
-// average, `keep` is the share of the old average and `take` that of the new value. No two arrays
-// overlap. T is float or double.
+// average, `keep` is the share of the old average and `take` that of the new value. `epsilon` is
+// added under a root, and `outer` to the root. No two arrays overlap. T is float or double.
 #pragma once
 
 #include <cstdint>

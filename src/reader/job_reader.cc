@@ -1,10 +1,6 @@
 #include "reader/job_reader.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <utility>
-#include <vector>
 
 #include "base/checked.h"
 #include "base/copy_bytes.h"
@@ -202,9 +198,9 @@ Result<std::string> JobReader::Json() {
   return job.Add("tables", JsonList(tables_, describe)).Take().text;
 }
 
-Status JobReader::NotThere(int64_t table, uint64_t version) const {
+Status JobReader::NotThere(int64_t table, uint64_t publication) const {
   // The version may have the table, if a later one is without it.
-  if (version != 0 && version != control_->published.load()) return Status::Outdated();
+  if (publication != 0 && publication != control_->published.load()) return Status::Outdated();
   return Status(Code::kState, StrCat("table number ", table, " has been released"));
 }
 
@@ -237,41 +233,42 @@ static Status CheckRequest(const TableSpec& spec, RowRange rows, const Request& 
   return Status::Ok();
 }
 
-Status JobReader::Run(int64_t table, uint64_t version, const Request& request, int64_t count,
+Status JobReader::Run(int64_t table, uint64_t publication, const Request& request, int64_t count,
                       const WaitLimit& limit) {
-  if (version == 0 || version > control_->published.load(std::memory_order_acquire)) {
+  if (publication == 0 || publication > control_->published.load(std::memory_order_acquire)) {
     MV_RETURN_IF_NOT_OK(CheckRunning());
   }
   const std::shared_ptr<TableView> view = Find(table);
-  if (view == nullptr) return NotThere(table, version);
-  if (version == 0 && view->header->is_released.load() != 0) return NotThere(table, version);
+  if (view == nullptr) return NotThere(table, publication);
+  if (publication == 0 && view->header->is_released.load() != 0)
+    return NotThere(table, publication);
   TableHeader& header = *view->header;
-  if (version == 0 && view->live == nullptr) {
+  if (publication == 0 && view->live == nullptr) {
     const bool is_divided = header.rows.count() != header.spec.num_row;
     return CheckSupported({Feature::kReadCurrent, is_divided ? Feature::kNodes : Feature::kSync})
         .In(StrCat("table '", TextOf(header.spec.name), "'"));
   }
-  const RowRange rows = version == 0 ? header.rows : header.published_rows;
+  const RowRange rows = publication == 0 ? header.rows : header.published_rows;
   const std::string where = StrCat("table '", TextOf(header.spec.name), "'");
   MV_RETURN_IF_NOT_OK(CheckRequest(header.spec, rows, request, count).In(where));
-  if (version == 0) return view->live->Run(request, limit);
-  const int buffer = BufferWith(version, control_, header);
+  if (publication == 0) return view->live->Run(request, limit);
+  const int buffer = BufferWith(publication, control_, header);
   if (buffer < 0) {
-    if (version > control_->published.load()) {
+    if (publication > control_->published.load()) {
       return Status(Code::kValue, StrCat("version: expected at most ", control_->published.load(),
-                                         ", received ", version));
+                                         ", received ", publication));
     }
     return Status::Outdated();
   }
   MV_RETURN_IF_NOT_OK(view->copies[buffer]->Run(request, limit));
-  return BufferWith(version, control_, header) == buffer ? Status::Ok() : Status::Outdated();
+  return BufferWith(publication, control_, header) == buffer ? Status::Ok() : Status::Outdated();
 }
 
-Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype, int64_t first,
+Result<int64_t> JobReader::Compare(int64_t table, uint64_t publication, DType dtype, int64_t first,
                                    int64_t count, void* before, uint32_t* counts, uint16_t* places,
                                    void* values) {
   const std::shared_ptr<TableView> view = Find(table);  // keeps the memory during the call
-  if (view == nullptr) return NotThere(table, version);
+  if (view == nullptr) return NotThere(table, publication);
   const TableHeader& header = *view->header;
   const TableSpec& spec = header.published_spec;
   const std::string where = StrCat("table '", TextOf(spec.name), "': ");
@@ -283,7 +280,7 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
                                        "expected elements of the table, as they are stored "
                                        "or as 16-bit numbers"));
   }
-  const int buffer = BufferWith(version, control_, header);
+  const int buffer = BufferWith(publication, control_, header);
   if (buffer < 0) return Status::Outdated();
   MV_ASSIGN_OR_RETURN(const char* const parameters,
                       PublishedParameters(header, view->segment.data(), buffer));
@@ -308,15 +305,15 @@ Result<int64_t> JobReader::Compare(int64_t table, uint64_t version, DType dtype,
                                     places + found, static_cast<char*>(values) + found * bytes));
     found += changed;
   }
-  if (BufferWith(version, control_, header) != buffer) return Status::Outdated();
+  if (BufferWith(publication, control_, header) != buffer) return Status::Outdated();
   return found;
 }
 
-Result<std::shared_ptr<Segment>> JobReader::Memory(int64_t table, uint64_t version,
+Result<std::shared_ptr<Segment>> JobReader::Memory(int64_t table, uint64_t publication,
                                                    const void** values) {
   const std::shared_ptr<TableView> view = Find(table);
-  if (view == nullptr) return NotThere(table, version);
-  const int buffer = BufferWith(version, control_, *view->header);
+  if (view == nullptr) return NotThere(table, publication);
+  const int buffer = BufferWith(publication, control_, *view->header);
   if (buffer < 0) return Status::Outdated();
   Result<const char*> parameters = PublishedParameters(*view->header, view->segment.data(), buffer);
   if (!parameters.ok()) {
@@ -326,7 +323,7 @@ Result<std::shared_ptr<Segment>> JobReader::Memory(int64_t table, uint64_t versi
   return std::shared_ptr<Segment>(view, &view->segment);
 }
 
-Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
+Status JobReader::Wait(uint64_t publication, uint64_t* published, int64_t* step,
                        const WaitLimit& limit) {
   for (;;) {
     {
@@ -339,7 +336,7 @@ Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
     *step = control_->steps[*published % 2].load();
     // The step is that of the publication unless a later one is complete.
     if (control_->published.load(std::memory_order_acquire) != *published) continue;
-    if (*published >= number) return Status::Ok();
+    if (*published >= publication) return Status::Ok();
     MV_RETURN_IF_NOT_OK(CheckRunning());
     if (is_closing_.load(std::memory_order_relaxed)) {
       return Status(Code::kState, "another thread has closed the reader");
@@ -347,7 +344,7 @@ Status JobReader::Wait(uint64_t number, uint64_t* published, int64_t* step,
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       return Status(Code::kTimeout,
-                    StrCat("waited for version ", number, ", the last one is ", *published));
+                    StrCat("waited for version ", publication, ", the last one is ", *published));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     (void)SleepOnWord(&control_->publications, seen, limit.NextWake(now));

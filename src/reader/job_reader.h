@@ -39,27 +39,27 @@ class JobReader final : private OwnerProbe {
   void ForgetInChild();
   // Returns the tables and the last publication as a JSON object.
   Result<std::string> Json();
-  // Runs a request that gets values or cells. `version` is 0 for the table as it is now, or the
-  // number of a publication. Returns outdated if the session has published so much since then that
-  // no buffer has this version any more.
-  Status Run(int64_t table, uint64_t version, const Request& request, int64_t count,
+  // Runs a request that gets values or cells, of the table as of the publication with that number,
+  // or as it is now if it is 0. Returns outdated if the session has published so much since then
+  // that no buffer has this publication any more.
+  Status Run(int64_t table, uint64_t publication, const Request& request, int64_t count,
              const WaitLimit& limit);
-  // Compares `count` elements, from element `first` on, of a table as of publication `version` with
+  // Compares `count` elements, from element `first` on, of a table as of a publication with
   // `before` (FindChanges in reader/value_changes.h). `dtype` is how the table stores them, or
   // bfloat16, to which float32 are rounded. If `counts` is null, only copies them to `before`. Not
   // for tables of which only some rows exist. Returns outdated as Run does.
-  Result<int64_t> Compare(int64_t table, uint64_t version, DType dtype, int64_t first,
+  Result<int64_t> Compare(int64_t table, uint64_t publication, DType dtype, int64_t first,
                           int64_t count, void* before, uint32_t* counts, uint16_t* places,
                           void* values);
   BufferPins* pins() { return &pins_; }
-  // Sets *values to the parameters of a table as of publication `version`, row after row, in
+  // Sets *values to the parameters of a table as of a publication, row after row, in
   // read-only memory, which is mapped as long as the result is kept. They change when a later
   // publication takes the buffer, unless it is pinned. Returns ValueError for a table of which only
   // some rows exist, and outdated as Run does.
-  Result<std::shared_ptr<Segment>> Memory(int64_t table, uint64_t version, const void** values);
-  // Waits for publication `number`. Sets *published to the last publication, and *step to its step.
+  Result<std::shared_ptr<Segment>> Memory(int64_t table, uint64_t publication, const void** values);
+  // Waits for a publication. Sets *published to the number of the last one, and *step to its step.
   // Returns OperationTimeout after the deadline, and StateError if the session ends before.
-  Status Wait(uint64_t number, uint64_t* published, int64_t* step, const WaitLimit& limit);
+  Status Wait(uint64_t publication, uint64_t* published, int64_t* step, const WaitLimit& limit);
   // Ends the waits of other threads soon, with StateError.
   void EndWaits() { is_closing_.store(true, std::memory_order_relaxed); }
 
@@ -83,7 +83,7 @@ class JobReader final : private OwnerProbe {
   std::shared_ptr<TableView> Find(int64_t table);
   std::string EndReason() const;
   // Returns what a call about a table returns that is not among the tables.
-  Status NotThere(int64_t table, uint64_t version) const;
+  Status NotThere(int64_t table, uint64_t publication) const;
 
   FoundSession session_;
   NodeControl* control_;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "table/request_message.h"
+
 namespace multiverso {
 
 ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,

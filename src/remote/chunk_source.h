@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "shard/request.h"
-#include "table/partition.h"
-#include "table/request_message.h"
+#include "shard/row_range.h"
 #include "table/table_spec.h"
 
 namespace multiverso {

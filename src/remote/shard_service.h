@@ -10,8 +10,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"

@@ -23,8 +23,7 @@ class SpanningTouch {
   static std::unique_ptr<SpanningTouch> Make(TableShard* here, ShardService* service,
                                              RankContext* rank);
 
-  // Touches the rows of an add. Asks the other nodes only about rows of which this rank does not
-  // know that they have been touched.
+  // Touches the rows of an add. Rows that this rank knows to be touched cost no message.
   Status Touch(const Request& add, const WaitLimit& limit);
 
  private:

@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "calls/table.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/save_job.h"
 #include "group/rank_context.h"

@@ -1,9 +1,7 @@
 #include "saves/loading.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"

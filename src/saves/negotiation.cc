@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "base/crc.h"
 #include "base/text.h"
+#include "group/group.h"
 
 namespace multiverso {
 namespace {

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "calls/table.h"
-#include "group/group.h"
 
 namespace multiverso {
 

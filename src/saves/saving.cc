@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 #include <random>
-#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -14,6 +13,7 @@
 #include "checkpoint/folder.h"
 #include "memory/limits.h"
 #include "saves/table_record.h"
+#include "saves/table_snapshot.h"
 
 namespace multiverso {
 namespace {

@@ -13,13 +13,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "saves/checkpoint_call.h"
-#include "saves/table_snapshot.h"
 
 namespace multiverso {
 

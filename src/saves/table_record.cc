@@ -4,8 +4,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "base/text.h"
 #include "checkpoint/file_system.h"

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "base/backoff.h"
 #include "base/start_thread.h"
 #include "base/text.h"
 #include "memory/futex.h"

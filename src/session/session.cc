@@ -1,8 +1,6 @@
 #include "session/session.h"
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "base/crc.h"

@@ -4,9 +4,7 @@
 #include <vector>
 
 #include "base/failpoint.h"
-#include "base/text.h"
 #include "group/collective_call.h"
-#include "saves/saving.h"
 #include "session/session.h"
 
 namespace multiverso {

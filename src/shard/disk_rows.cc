@@ -1,6 +1,5 @@
 #include "shard/disk_rows.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "memory/file_segment.h"

@@ -183,7 +183,7 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
         if (*freed > 0) {
           --*freed;
         } else {
-          room->Count(1);
+          room->Use(1);
         }
         return Status::Ok();
       }
@@ -198,7 +198,7 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
       // new room counts as touched from now on; *freed lets the next pass use it.
       LazyRows::Room more;
       MV_RETURN_IF_NOT_OK(lazy()->MakeRoomForRows([&] { return RowOf(key); }, limit, &more));
-      more.Count(1);
+      more.Use(1);
       ++*freed;
       continue;
     }
@@ -211,7 +211,7 @@ Status KeyedShard::InsertKey(const Insertion& insertion, LazyRows::Room* room, i
       LazyRows::Room more;
       lazy()->TakeRoom(1, &more);
       if (more.left() > 0) {
-        more.Count(1);
+        more.Use(1);
         ++*freed;
       } else if (!lazy()->HasRowsInUse() || now >= gives_up_at) {
         return Status(Code::kMemory, StrCat("cannot hold key ", key, ": no key can be evicted"));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "shard/prefetch.h"
 #include "shard/shard_rows.h"

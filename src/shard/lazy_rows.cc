@@ -94,7 +94,7 @@ LazyRows::Room::~Room() {
   owner_->counts_->rows_in_use.fetch_sub(rows_ - touched_, std::memory_order_relaxed);
 }
 
-void LazyRows::Room::Count(int64_t touched) {
+void LazyRows::Room::Use(int64_t touched) {
   touched_ += touched;
   owner_->counts_->touched.fetch_add(touched, std::memory_order_release);
 }

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/compiler.h"
@@ -49,8 +48,8 @@ class LazyRows {
   // Return the first touched or untouched row from `row` on, or `end` if there is none before.
   int64_t NextTouched(int64_t row, int64_t end) const { return Next(row, end, 0); }
   int64_t NextUntouched(int64_t row, int64_t end) const { return Next(row, end, ~uint64_t{0}); }
-  // Copies parameters from a byte offset on. Changes of the rows must be excluded, or the copy
-  // repeated, as for a plain copy.
+  // Copies parameters from a byte offset on. As with a plain copy, the caller excludes changes of
+  // the rows, or repeats the copy.
   void Copy(int64_t byte_offset, int64_t bytes, void* out) const;
   // Writes initial values of row `id` of the table, or of the key `id`, to `out`.
   void Fill(int64_t id, int64_t column, int64_t count, void* out) const {
@@ -66,8 +65,9 @@ class LazyRows {
   void Untouch(int64_t row) const;
   void GiveBack(int64_t rows) const;
 
-  // Room for rows that a call is about to touch. What the call has not used is given back when the
-  // object is destroyed. A rank that dies before leaves the room of one call in use.
+  // Room: the memory for rows that a call is about to touch, which no other call can then have.
+  // What the call has not used is given back when the object is destroyed. If the rank dies before,
+  // the room of this one call stays in use.
   class Room {
    public:
     Room() = default;
@@ -77,7 +77,7 @@ class LazyRows {
 
     int64_t rows() const { return rows_; }
     int64_t left() const { return rows_ - touched_; }
-    void Count(int64_t touched);  // counts rows that have been touched
+    void Use(int64_t touched);  // counts rows that have been touched
 
    private:
     friend class LazyRows;
@@ -87,13 +87,12 @@ class LazyRows {
     int64_t touched_ = 0;
     int64_t in_use_ = 0;  // the rows in use when there was no room
   };
-  // How long a call waits for room that other calls have. A rank that has died never gives it back.
+  // How long a call waits for room that other calls may give back. A dead rank gives none back.
   static constexpr auto kLongestWait = std::chrono::seconds(5);
 
   // Take room for the untouched rows in a list of rows of the table, or in a range of rows of the
-  // shard. Return MemoryError if there is none. While other calls have room that they may give
-  // back, these wait for it: at most for kLongestWait, and at most until the limit's slice ends,
-  // when they return pending.
+  // shard. Wait while other calls may give room back, at most for kLongestWait, and return pending
+  // when the limit's slice ends before. Return MemoryError if there is no room then.
   Status MakeRoomForIds(const int64_t* row_ids, int64_t count, const WaitLimit& limit,
                         Room* room) const;
   Status MakeRoomForRange(int64_t first, int64_t end, const WaitLimit& limit, Room* room) const;

@@ -1,6 +1,5 @@
 #include "shard/shard.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

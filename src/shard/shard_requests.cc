@@ -59,7 +59,7 @@ Status Shard::TouchRows(int64_t count, const RowAt& row_at, LazyRows::Room* room
     for (; i < end && layout_.stripe_of(row_at(i)) == stripe; ++i) {
       touched += lazy()->Touch(row_at(i)) ? 1 : 0;
     }
-    room->Count(touched);
+    room->Use(touched);
     unchecked += touched;
   }
   return Status::Ok();

@@ -4,7 +4,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/copy_bytes.h"
 #include "numbers/kernels.h"
 #include "shard/key_index.h"
 #include "shard/tensor_exchange.h"

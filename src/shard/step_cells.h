@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/checked.h"
 #include "shard/stripe_layout.h"
 
 namespace multiverso {

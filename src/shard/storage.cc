@@ -1,7 +1,5 @@
 #include "shard/storage.h"
 
-#include <algorithm>
-
 #include "base/checked.h"
 #include "base/text.h"
 

@@ -15,7 +15,6 @@
 
 #include "base/status.h"
 #include "memory/memory_credit.h"
-#include "memory/segment.h"
 #include "numbers/hyper.h"
 #include "shard/changed_rows.h"
 #include "shard/step_cells.h"

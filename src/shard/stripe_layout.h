@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/checked.h"
-
 namespace multiverso {
 
 // An array is a matrix with one column. A row never crosses a stripe boundary, and the number of

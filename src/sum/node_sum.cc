@@ -1,7 +1,6 @@
 #include "sum/node_sum.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/copy_bytes.h"
 

@@ -1,5 +1,4 @@
 // The messages of NodeSum: partial sums and results, which may travel encoded.
-#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"

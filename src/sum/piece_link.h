@@ -1,7 +1,6 @@
 // PieceLink: carries pieces of sums between the leaders of nodes.
 #pragma once
 
-#include <cstdint>
 #include <list>
 #include <memory>
 #include <vector>

@@ -139,25 +139,10 @@ CombineFunction FunctionOf(ReduceOp op, DType dtype) {
 }  // namespace
 
 const char* NameOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kMean:
-      return "mean";
-    case ReduceOp::kProduct:
-      return "product";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-    case ReduceOp::kAnd:
-      return "and";
-    case ReduceOp::kOr:
-      return "or";
-    case ReduceOp::kXor:
-      return "xor";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"sum", "mean", "product", "min", "max", "and", "or", "xor"};
+  static_assert(std::size(kNames) == MV_OP_XOR + 1);
+  const auto number = static_cast<int32_t>(op);
+  return IsReduceOp(number) ? kNames[number] : "unknown";
 }
 
 bool IsDefined(ReduceOp op, DType dtype) {

@@ -1,7 +1,5 @@
 #include "sum/sum_plan.h"
 
-#include <algorithm>
-
 namespace multiverso {
 
 SumPlan SumPlan::Of(const Membership& members) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "base/crc.h"
 #include "base/failpoint.h"

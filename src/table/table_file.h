@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 #include "memory/segment.h"
-#include "table/partition.h"
+#include "shard/row_range.h"
 #include "table/table_spec.h"
 
 namespace multiverso {

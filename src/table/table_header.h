@@ -12,7 +12,6 @@
 
 #include "node/control_segment.h"
 #include "shard/storage.h"
-#include "table/partition.h"
 #include "table/table_spec.h"
 
 namespace multiverso {

@@ -15,7 +15,7 @@ namespace {
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
 // How long a rank that ends waits for its last messages to be sent.
 constexpr auto kSendTimeout = std::chrono::milliseconds(200);
-// The longest list of missing ranks that rank 0 sends. It is for messages only.
+// The most missing ranks that rank 0 lists to the others, which only name them in texts.
 constexpr size_t kMaxListed = 64;
 
 // The messages to rank 0 are one of these. Those of rank 0 are kGone or a list of ranks, as int32_t
@@ -87,9 +87,9 @@ std::vector<int> ExitMeeting::MissingRanks() const {
 Status ExitMeeting::ReceiveOnFirst() {
   bool has_changed = false;
   for (int rank = 1; rank < messenger_->size(); ++rank) {
-    std::string message;
-    bool got = true;
-    while (got) {
+    for (;;) {
+      std::string message;
+      bool got = false;
       MV_RETURN_IF_NOT_OK(messenger_->Take(rank, kExitTag, sizeof(kCame), &message, &got));
       if (!got) break;
       has_changed = true;
@@ -118,9 +118,7 @@ Status ExitMeeting::ReceiveOnOther() {
         messenger_->Take(0, kExitTag, kMaxListed * sizeof(int32_t), &message, &got));
     if (!got) return Status::Pending();
     if (message.empty()) return Status::Ok();
-    if (message == kGone) {
-      return EndedWithout(0, missing_);
-    }
+    if (message == kGone) return EndedWithout(0, missing_);
     missing_.resize(message.size() / sizeof(int32_t));
     std::memcpy(missing_.data(), message.data(), missing_.size() * sizeof(int32_t));
   }

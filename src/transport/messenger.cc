@@ -1,7 +1,6 @@
 #include "transport/messenger.h"
 
 #include <iterator>
-#include <utility>
 
 #include "base/backoff.h"
 #include "base/text.h"

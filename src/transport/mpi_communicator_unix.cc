@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <list>
-#include <memory>
 #include <thread>
 #include <utility>
 

@@ -1,4 +1,5 @@
-// What ranks on several nodes send each other, per call and per heartbeat.
+// What ranks on several nodes send each other, per call and per heartbeat. "At its limit" says that
+// no protocol could send less (counting.h).
 #include <gtest/gtest.h>
 
 #include <memory>

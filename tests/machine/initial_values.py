@@ -14,7 +14,8 @@ def _numbers(text):
     return [float(number) for number in text.split()]
 
 
-# The coefficients of AS 241, from the highest power to the constant, above and below the fraction.
+# The coefficients of AS 241, from the highest power to the constant, above and below the fraction
+# line. As texts, they need no line for each number.
 _CENTER = (
     _numbers(
         "2509.0809287301227 33430.57558358813 67265.7709270087 45921.95393154987 "
@@ -51,16 +52,18 @@ _BELOW_MINUS_TWO = 0.022750131948179195
 _BELOW_TWO = 0.97724986805182079
 
 
+_LOW = np.uint64(0xFFFFFFFF)  # the bits of a word
+_WORD = np.uint64(32)  # its length
+
+
 def philox4x32(counter, key):
     """Return the four words for four words of a counter and two of a key, arrays of uint64."""
-    low = np.uint64(0xFFFFFFFF)
     c0, c1, c2, c3 = (np.asarray(word, np.uint64) for word in counter)
     k0, k1 = (np.uint64(word) for word in key)
     for _ in range(10):
         a, b = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
-        shift = np.uint64(32)
-        c0, c1, c2, c3 = (b >> shift) ^ c1 ^ k0, b & low, (a >> shift) ^ c3 ^ k1, a & low
-        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & low, (k1 + np.uint64(0xBB67AE85)) & low
+        c0, c1, c2, c3 = (b >> _WORD) ^ c1 ^ k0, b & _LOW, (a >> _WORD) ^ c3 ^ k1, a & _LOW
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & _LOW, (k1 + np.uint64(0xBB67AE85)) & _LOW
     return c0, c1, c2, c3
 
 
@@ -104,11 +107,10 @@ def _bits(seed, rows, columns, words):
     per_block = 4 // words
     blocks = np.arange(-(-columns // per_block), dtype=np.uint64)
     row = np.asarray(rows, np.uint64)[:, None]
-    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    counter = (blocks & low, row & low, row >> shift, blocks >> shift)
+    counter = (blocks & _LOW, row & _LOW, row >> _WORD, blocks >> _WORD)
     counter = [np.broadcast_to(word, (len(rows), len(blocks))) for word in counter]
-    made = np.stack(philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32)), axis=-1)
-    return made.reshape(len(rows), -1, words)[:, :columns]
+    random = np.stack(philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32)), axis=-1)
+    return random.reshape(len(rows), -1, words)[:, :columns]
 
 
 def seed_of(initializer, table):
@@ -124,9 +126,9 @@ def initial_rows(initializer, rows, columns, dtype, table=0):
     if not hasattr(initializer, "seed"):
         value = getattr(initializer, "value", 0)
         return np.full((len(rows), columns), value, dtype)
-    wide = dtype.itemsize == 8
+    wide = dtype.itemsize == 8  # Such a value has two random words.
     words = _bits(seed_of(initializer, table), rows, columns, 2 if wide else 1)
-    bits = words[..., 0] | (words[..., 1] << np.uint64(32)) if wide else words[..., 0]
+    bits = words[..., 0] | (words[..., 1] << _WORD) if wide else words[..., 0]
     if isinstance(initializer, initializers.RandomUniform):
         keep, scale = (np.uint64(11), 2.0**-53) if wide else (np.uint64(8), 2.0**-24)
         u = (bits >> keep).astype(float) * scale

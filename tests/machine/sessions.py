@@ -1,6 +1,8 @@
 """The calls of random programs about options, checkpoints, publications and sessions."""
 
 import os
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +13,14 @@ from machine.operations import ALL, operation
 from machine.tables import EXTRA_OPTIONS, draw_initializer
 from multiverso._native.supported import refusal_of
 from multiverso.tables._updaters import OPTIONAL, UPDATERS
+
+
+class Saved(NamedTuple):
+    """A checkpoint, with the models of its tables by their names."""
+
+    path: Path
+    step: int
+    models: dict[str, Any]
 
 
 @operation(kinds=ALL)
@@ -48,7 +58,7 @@ def save(program, twin):
     program.step += 1
     path = program.folder / f"saved-{program.step}"
     twin.table.save(path, step=program.step)
-    program.saved.append((path, program.step, {twin.name: twin.model.copy()}))
+    program.saved.append(Saved(path, program.step, {twin.name: twin.model.copy()}))
 
 
 def save_all(program):
@@ -60,14 +70,14 @@ def save_all(program):
     mv.wait_for_save()
     mv.save(path, step=program.step, background=background, incremental=incremental)
     models = {twin.name: twin.model.copy() for twin in program.twins}
-    program.saved = [each for each in program.saved if each[0] != path]
-    program.saved.append((path, program.step, models))
+    program.saved = [saved for saved in program.saved if saved.path != path]
+    program.saved.append(Saved(path, program.step, models))
 
 
 @operation(kinds=ALL)
 def load(program, twin):
     """Load what was saved last, of all tables or of this one."""
-    fitting = [each for each in program.saved if twin.name in each[2]]
+    fitting = [saved for saved in program.saved if twin.name in saved.models]
     if not fitting:
         return False
     path, step, models = fitting[-1]
@@ -157,7 +167,7 @@ def restart(program, _):
         if spec.on_disk:
             twin.model.options = dict(spec.options)
         else:
-            twin.model = program.saved[-1][2][twin.name].copy()
+            twin.model = program.saved[-1].models[twin.name].copy()
         if spec.initializer is not None:
             twin.model.set_initial(spec.initial(twin.number))
         twin.create(program, np.zeros(spec.shape, spec.value_dtype))

@@ -383,8 +383,8 @@ MV_EXPORT int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* opti
 MV_EXPORT int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description);
 /* Sums the MV_KEY_COUNTS numbers of a hash table over all nodes. Not collective. */
 MV_EXPORT int32_t MV_TableKeyCounts(MV_Table table, int64_t* counts);
-/* Not collective. Releases the table on this rank. When every rank has done so, its memory is
- * freed. */
+/* Not collective. Releases the table on this rank, after its background calls, whose first failure
+ * the next collective call reports. When every rank has released it, its memory is freed. */
 MV_EXPORT int32_t MV_TableFree(MV_Table table);
 
 /* A flag of gets: all workers make the get together and receive bitwise identical values, which

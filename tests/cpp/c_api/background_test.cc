@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <future>
-#include <memory>
 #include <utility>
 
 #include "support/status.h"

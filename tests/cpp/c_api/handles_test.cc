@@ -3,11 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <memory>
 #include <set>
-#include <utility>
-#include <vector>
 
 #include "support/processes.h"
 #include "support/status.h"

@@ -5,12 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <memory>
 #include <thread>
 #include <type_traits>
-#include <vector>
 
-#include "multiverso/c_api.h"
 #include "support/c_api.h"
 
 namespace multiverso::testing {

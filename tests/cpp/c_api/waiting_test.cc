@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "multiverso/c_api.h"
 #include "support/c_api.h"
 #include "support/elastic.h"
 

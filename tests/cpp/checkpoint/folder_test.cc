@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "support/checkpoints.h"
 

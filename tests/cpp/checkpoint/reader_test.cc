@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <thread>
 
 #include "support/checkpoints.h"
 #include "support/limits.h"

@@ -4,9 +4,7 @@
 
 #include <cstring>
 #include <optional>
-#include <vector>
 
-#include "sum/node_sum.h"
 #include "support/jobs.h"
 #include "support/pairwise.h"
 

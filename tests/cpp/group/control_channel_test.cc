@@ -2,14 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <future>
-#include <memory>
 #include <thread>
 #include <utility>
 
 #include "group/rank_context.h"
-#include "support/limits.h"
+#include "support/processes.h"
 #include "support/spanning_members.h"
 
 namespace multiverso::testing {

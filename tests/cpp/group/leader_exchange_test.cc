@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
-#include "group/contributions.h"
 #include "support/jobs.h"
 
 namespace multiverso::testing {

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 
-#include "base/frame.h"
 #include "support/limits.h"
 #include "support/spanning_members.h"
 

@@ -12,9 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <string>
 
-#include "base/checked.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "memory/limits.h"

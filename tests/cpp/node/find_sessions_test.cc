@@ -5,8 +5,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <string>
-#include <vector>
 
 #include "support/rank_contexts.h"
 

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "support/rank_contexts.h"
 
 namespace multiverso::testing {

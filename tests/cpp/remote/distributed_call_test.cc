@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <vector>
 
 #include "support/jobs.h"
 
@@ -104,7 +103,7 @@ TEST(DistributedCall, CutsRowsAndTablesThatAreLongerThanAMessage) {
 
 TEST(DistributedCall, ServersAloneOnTheirNodeHoldAllRows) {
   const Roles roles = {Role::kWorker, Role::kWorker, Role::kServer};
-  RunSpanningJob(roles, 2, 3, 9, [&](Session* session, int rank) {
+  RunSpanningJob(roles, 2, /*delay=*/3, /*seed=*/9, [&](Session* session, int rank) {
     const std::vector<float> initial = {1, 2, 3, 4, 5};
     Table* const table = ValueOf(Create(session, ArrayOf(5), initial.data()));
     EXPECT_EQ(table->partition().node_rows().count(), rank == 2 ? 5 : 0);

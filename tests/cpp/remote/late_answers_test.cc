@@ -9,8 +9,6 @@
 #include <functional>
 #include <map>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "support/jobs.h"
 

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <numeric>
-#include <thread>
 
 #include "saves/table_record.h"
 #include "support/jobs.h"

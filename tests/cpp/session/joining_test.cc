@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "group/collective_call.h"
 #include "memory/segment.h"
 #include "support/elastic.h"

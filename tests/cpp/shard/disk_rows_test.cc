@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "base/checked.h"
 #include "memory/file_segment.h"
 #include "shard/key_index.h"
 #include "support/checkpoints.h"

@@ -3,17 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "memory/segment.h"
 #include "shard/row_order.h"
-#include "shard/storage.h"
 
 namespace multiverso {
 namespace {

@@ -3,11 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <numeric>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "memory/segment.h"
 #include "numbers/make_updater.h"

@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <random>
-#include <vector>
 
 namespace multiverso {
 namespace {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 #include <random>
-#include <utility>
 
 #include "support/jobs.h"
 #include "support/memory_shard.h"

@@ -7,13 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "checkpoint/file_system.h"
-#include "checkpoint/folder.h"
 #include "checkpoint/memory_save.h"
 #include "checkpoint/reader.h"
 #include "support/status.h"

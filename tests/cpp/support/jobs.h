@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "base/text.h"
 #include "session/session.h"
 #include "session/session_opening.h"
 #include "support/calls.h"

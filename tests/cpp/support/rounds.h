@@ -11,7 +11,6 @@
 #include "consistency/make_consistency.h"
 #include "support/memory_shard.h"
 #include "support/rank_contexts.h"
-#include "support/threads.h"
 
 namespace multiverso::testing {
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/text.h"
-
 namespace multiverso {
 
 MailRoom::MailRoom(int size, int max_delay, uint64_t seed)

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "transport/messenger.h"
 
 namespace multiverso {

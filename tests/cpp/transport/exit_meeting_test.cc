@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <vector>
-
 #include "support/status.h"
 #include "support/thread_messenger.h"
 #include "support/threads.h"

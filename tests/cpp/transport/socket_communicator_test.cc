@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 

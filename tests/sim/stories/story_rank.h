@@ -50,7 +50,6 @@ struct StoryJob {
   // Returns whether the first `count` workers have ended.
   bool HaveEnded(int count) const;
   // Returns whether the calls of the job may fail because of a rank or of the power.
-  bool HasLosses() const { return Has("kill") || Has("power") || Has("killer"); }
   // The matrix has rows that exist from the start, or from their first change, or that have keys.
   enum Kind : int64_t { kDense, kLazy, kKeys };
   Kind kind() const { return static_cast<Kind>(world.Get("kind")); }

@@ -166,15 +166,6 @@ void Network::Die(int rank) {
   }
 }
 
-Network::Traffic Network::TotalTraffic() const {
-  Traffic total;
-  for (const auto& [tag, traffic] : traffic_) {
-    total.messages += traffic.messages;
-    total.bytes += traffic.bytes;
-  }
-  return total;
-}
-
 // ---- Messenger and transport --------------------------------------------------------------------
 
 Status SimMessenger::Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) {

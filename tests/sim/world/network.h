@@ -45,7 +45,6 @@ class Network {
   };
   // Tags of calls on tables count as one, kFirstCallTag.
   const std::map<int, Traffic>& TrafficByTag() const { return traffic_; }
-  Traffic TotalTraffic() const;
   void ForgetTraffic() { traffic_.clear(); }
   int size() const { return static_cast<int>(inboxes_.size()); }
 

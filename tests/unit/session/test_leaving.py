@@ -17,6 +17,7 @@ from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 from multiverso import checkpoint
+from multiverso._session import Session
 from multiverso.api import current_session
 from multiverso.sync import ParamSync
 
@@ -59,6 +60,16 @@ class TestNotice(SessionCleanupTestCase):
         self.assertIn(f"saved in {self.folder}", line)
         self.assertEqual(calls, [True])
         self.check_saved(17, [1, 1, 1])
+
+    def test_saves_although_an_earlier_save_has_failed(self):
+        mv.init(on_term="leave", checkpoints=self.folder)
+        table = mv.ArrayTable(1, name="w")
+        table.add([1])
+        notify()
+        failure = mv.errors.CheckpointIOError("no space")
+        with mock.patch.object(Session, "wait_for_save", side_effect=failure):
+            self.assertIn("no space", self.check_leaves(143, 17))
+        self.check_saved(17, [1])
 
     def test_a_signal_that_arrives_just_before_the_main_thread_waits(self):
         mv.init(on_term="leave")

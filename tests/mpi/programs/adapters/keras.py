@@ -17,6 +17,8 @@ from multiverso.keras_ext.layers import Embedding
 
 
 class ParameterModel(keras.Model):
+    """A model without layers, with a weight of each shape."""
+
     def __init__(self, shapes, dtype, value):
         super().__init__(dtype=dtype)
         is_trained = dtype != "int32" or keras.backend.backend() != "torch"
@@ -68,6 +70,8 @@ def values_of(model):
 
 
 class StatisticModel(keras.Model):
+    """A model with two weights that have no gradient, and one that has."""
+
     def __init__(self, mean):
         super().__init__()
         self.add_weight(shape=(1,), name="trained")
@@ -99,6 +103,7 @@ Model.Statistics = Statistics
 
 
 def descend(inputs, steps, rate, average):
+    """Return two weights of 1 after steps whose gradient is `inputs`."""
     dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
     model = keras.Sequential([keras.layers.Input((2,)), dense])
     model.compile(keras.optimizers.SGD(rate), lambda _, outputs: keras.ops.mean(outputs))
@@ -109,6 +114,7 @@ def descend(inputs, steps, rate, average):
 
 
 def train_rows(table, batches):
+    """Let an embedding layer train the rows that the batches name."""
     width = len(batches[0])
     model = keras.Sequential([keras.layers.Input((width,), dtype="int32"), Embedding(table)])
     model.compile(keras.optimizers.SGD(0.0), lambda _, outputs: keras.ops.sum(outputs, (1, 2)))
