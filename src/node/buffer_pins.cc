@@ -61,8 +61,8 @@ Status BufferPins::Pin(uint64_t publication, const WaitLimit& limit) {
     return Status(Code::kState, StrCat("cannot open the control segment: ", std::strerror(errno)));
   }
   Held& held = held_[buffer];
-  held.lock_file.store(
-      lock_file);  // before the lock, so that a child that is forked now closes its copy
+  // It is stored before the lock, so that a child that is forked now closes its copy.
+  held.lock_file.store(lock_file);
   constexpr std::chrono::milliseconds kLongestNap{1};
   Status status = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
     MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
