@@ -161,8 +161,8 @@ def _import_mpi(launcher: Launcher | None) -> ModuleType:
         # Debian's MPICH has another name than the one to which the wheels of mpi4py are linked.
         if found := next(Path("/usr/lib").glob("*/libmpich.so.12"), None):
             msg += (
-                f" This machine has {found}: mkdir -p ~/mpi && ln -sf {found} ~/mpi/libmpi.so.12 && "
-                "export LD_LIBRARY_PATH=~/mpi"
+                f" This machine has {found}: mkdir -p ~/mpi && ln -sf {found} ~/mpi/libmpi.so.12 "
+                "&& export LD_LIBRARY_PATH=~/mpi"
             )
         raise LauncherError(msg, name=_MODULE) from error
 
