@@ -248,9 +248,15 @@ class FirstFailure:
     """A reaction for `watch`: the job fails as the first rank has that failed by itself."""
 
     def __init__(
-        self, started: Processes, *, ends_job: bool, allows_failures: bool = False
+        self,
+        started: Processes,
+        *,
+        ends_job: bool,
+        allows_failures: bool = False,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._started = started
+        self._is_stopped = is_stopped
         self._ends_job = ends_job
         self._allows_failures = allows_failures
         self._failures: list[Failure] = []
@@ -283,7 +289,9 @@ class FirstFailure:
         # Ranks that have saved are not to blame.
         others = [failure for failure in self._failures if failure.code != guard.TOLD_TO_END]
         first = first_cause(others or self._failures)
-        if (self._ends_job or first.code > 0) and first.code != guard.TOLD_TO_END:
+        # Who has pressed Ctrl-C knows why the ranks have ended.
+        is_told = self._is_stopped() and first.code in (-signal.SIGINT, -signal.SIGTERM)
+        if (self._ends_job or first.code > 0) and first.code != guard.TOLD_TO_END and not is_told:
             self._started.report(describe(first))
         return first.code
 
@@ -341,7 +349,9 @@ def run(
     """
     started = Processes(program, tags=tags, report=report)
     starts = started.start_all(variables_of_job(len(shares)), shares)
-    first = FirstFailure(started, ends_job=not survive, allows_failures=survive)
+    first = FirstFailure(
+        started, ends_job=not survive, allows_failures=survive, is_stopped=is_stopped
+    )
     try:
         code = watch(starts, first.react, is_stopped, started)
         return started.code_when_told(code, is_told=is_stopped())

@@ -7,7 +7,6 @@ compared before ``MPI_Init``, because a wrong pair aborts there or results in N 
 
 import atexit
 import contextlib
-import ctypes.util
 import importlib
 import os
 import stat
@@ -159,9 +158,12 @@ def _import_mpi(launcher: Launcher | None) -> ModuleType:
             f"environment: {INSTALL_MPI}; or set MPI4PY_LIBMPI to the libmpi of the MPI that "
             f"started this process."
         )
-        # Debian's MPICH is not libmpi, which is the only name that mpi4py looks for.
-        if found := ctypes.util.find_library("mpich"):
-            msg += f" This machine has {found}: export MPI4PY_LIBMPI={found}"
+        # Debian's MPICH has another name than the one to which the wheels of mpi4py are linked.
+        if found := next(Path("/usr/lib").glob("*/libmpich.so.12"), None):
+            msg += (
+                f" This machine has {found}: mkdir -p ~/mpi && ln -sf {found} ~/mpi/libmpi.so.12 "
+                "&& export LD_LIBRARY_PATH=~/mpi"
+            )
         raise LauncherError(msg, name=_MODULE) from error
 
 

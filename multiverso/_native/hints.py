@@ -18,7 +18,8 @@ _OF_MODULE: Final = {
     "bcast Bcast broadcast broadcast_parameters broadcast_object": "a new table has the values of "
     "worker 0 on all: mv.ArrayTable(n, values).get()",
     "allgather all_gather Allgather gather Gather all_gather_object scatter": _GATHER,
-    "send recv Send Recv isend irecv put": "workers exchange through tables: t.add and t.get",
+    "send recv Send Recv isend irecv put get push pull rpc rpc_sync rpc_async remote": "workers "
+    "exchange through tables: t.add and t.get",
     "Barrier": "mv.barrier() waits for all ranks",
     "get_rank Get_rank": "mv.rank() is the number of this process",
     "get_world_size Get_size world_size": "mv.size() is the number of processes",
@@ -49,6 +50,7 @@ _OF_TABLE: Final = {
     "push add_ iadd increment": "t.add(delta) adds to all workers' table",
     "pull numpy tolist detach data value values read fetch": _READ,
     "allreduce all_reduce sum mean": "mv.aggregate(array) sums arrays of the workers",
+    "max min maximum minimum": "t.get() returns the values; t.compare_swap(i, old, new) stores one",
     "state_dict": "t.get() returns the values; mv.save(folder) saves all tables",
     "size": "t.shape is the shape",
 }

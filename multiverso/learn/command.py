@@ -48,7 +48,7 @@ _OF_ALGO: Final = (
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that prints messages on the master only; the other ranks exit with the same code.
+    """A parser that prints messages on the master only.
 
     Examples
     --------
@@ -65,8 +65,8 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
-        """Print the error in one line, and exit with code 2."""
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        """Print the error in one line, and exit with the code of the rank."""
+        self.exit(_code_of_error(), f"{self.prog}: error: {message}\n")
 
 
 def is_master() -> bool:
@@ -88,14 +88,22 @@ def is_master() -> bool:
     return job is None or job.rank == 0
 
 
+def _code_of_error() -> int:
+    """Return the exit code of a rank after an error that all ranks have, and the master prints.
+
+    A launcher ends all ranks when one fails. So only the master fails, after it has printed.
+    """
+    return EXIT_CODE if is_master() else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``multiverso-learn`` with `arguments`, or with those of the command line.
 
     Returns
     -------
     int
-        The exit code: 0, 1 if a rank fails or does not come, or 2 if the input cannot be used or a
-        package is missing.
+        The exit code: 0, 1 if a rank fails or does not come, or, on the master, 2 if the input
+        cannot be used or a package is missing.
 
     Examples
     --------
@@ -144,7 +152,7 @@ def _run(
     except (InputError, MissingExtraError) as error:
         if is_master():
             sys.stderr.write(f"{program}: error: {error}\n")
-        return EXIT_CODE
+        return _code_of_error()
     except (MultiversoError, StoppedError) as error:
         # The master may be the rank that fails, so every rank prints its error.
         sys.stderr.write(f"{program}: error: {error}\n")

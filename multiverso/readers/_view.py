@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arguments
-from multiverso.errors import StateError
+from multiverso.errors import MultiversoError, StateError
 from multiverso.readers._tables import ViewTable
 
 #: The values of a table in a cut; of a table of which only some rows exist, ids and rows.
@@ -272,6 +272,13 @@ class View:
     def close(self) -> None:
         """Release the memory. No other method may be called afterwards."""
         self._store.close()
+
+    def __repr__(self) -> str:
+        try:
+            name, version, step = self._store.state()
+        except MultiversoError:
+            return "<View, closed>"
+        return f"<View of {name!r}: version {version}, step {step}>"
 
     def __enter__(self) -> View:
         return self

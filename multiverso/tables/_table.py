@@ -356,9 +356,10 @@ class Table(OnDisk):
 
         def __getitem__(self, *given: object) -> NoReturn:
             """Raise TypeError with what to write."""
-            msg = f"{type(self).__name__} is not an array: t.get() returns one, and t.add(delta)"
+            part = "keys" if hasattr(self, "items") else "index=i"
             raise TypeError(
-                f"{msg} changes the table; t.get(ids) and t.add(delta, ids) do for rows"
+                f"{type(self).__name__} is not an array: t.get() returns one, and t.add(delta) "
+                f"changes the table; t.get({part}) and t.add(delta, {part}) do for a part"
             )
 
         __setitem__ = __iadd__ = __getitem__

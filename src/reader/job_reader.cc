@@ -21,7 +21,7 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
   std::string others;  // for a name that was mistyped
   bool is_unnamed = false;
   for (FoundSession& session : FindSessions(pid)) {
-    is_unnamed = is_unnamed || session.name().empty();
+    is_unnamed = is_unnamed || (session.name().empty() && session.CountAlive() > 0);
     if (session.name().empty() || session.CountAlive() == 0) continue;
     if (pid == 0 && session.name() != name) {
       others += StrCat(others.empty() ? "; there are: " : ", ", "'", session.name(), "'");
@@ -42,13 +42,17 @@ Result<std::unique_ptr<JobReader>> JobReader::Attach(const std::string& name, in
     return found;
   }
   if (pid == 0) {
+    if (is_unnamed && others.empty()) {
+      others =
+          StrCat("; there is one without a name: open it with mv.session(name=\"", name, "\")");
+    }
     return Status(Code::kState, StrCat("no other process of this user on this machine has a "
                                        "session named '",
                                        name, "'", others));
   }
   return Status(Code::kState,
                 StrCat("process ", pid, " has no session",
-                       is_unnamed ? " with a name: pass name= to multiverso.init" : ""));
+                       is_unnamed ? " with a name: open it with mv.session(name=\"train\")" : ""));
 }
 
 std::string JobReader::EndReason() const {

@@ -135,7 +135,8 @@ Result<int64_t> Session::Publish(int64_t step, Interrupt* interrupt) {
     return Status(
         Code::kState,
         "publish: expected a session with a name, which readers find and whose tables have "
-        "room for what is published, received none; pass name= to multiverso.init");
+        "room for what is published, received none; open it with mv.session(name=\"train\") or "
+        "mv.init(name=\"train\")");
   }
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   CollectiveCall call(context_.get(), CollectiveKind::kPublish);

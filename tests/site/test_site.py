@@ -48,7 +48,7 @@ QUESTIONS = {
 ANSWERS = {
     "staleness": "consistency.html",
     "PeerLostError": "errors.html",
-    "wire": "slow-links.html",
+    "elastic": "elastic.html",
     "learning rate": "faq.html",
     "resume": "faq.html",
     "my job hangs": "faults.html",
@@ -62,14 +62,14 @@ ANSWERS = {
     # Words of people who know other libraries:
     "allreduce": "consistency.html",
     "broadcast": "torch-distributed.html",
-    "parameter averaging": "adapters.html",
+    "sklearn": "numpy.html",
     "Jupyter": "installation.html",
     "early stopping": "adapters.html",
     "k-means": "shared-arrays.html",
     "DistributedSampler": "adapters.html",
     # Questions:
-    "how do I resume": "faq.html",
-    "use a GPU": "faq.html",
+    "checkpoint": "checkpoints.html",
+    "publish": "live.html",
     "save a model": "checkpoints.html",
     "serve model": "serving.html",
     "two tower": "serving.html",
