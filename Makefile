@@ -260,12 +260,13 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 wheels: $(ARCHS:%=wheel-%)
 wheel-%: sdist
 	@echo 'Building the wheel for $*'
+	@rm -f dist/*-$(PLATFORM)_$*.whl  # of another version
 	@umask 022; $(call in,$(WHEELS)) env SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) LDFLAGS=-s \
 	  CXX='python -m ziglang c++ -target $*-linux-gnu.$(GLIBC)' \
 	  CMAKE_ARGS='-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$* $(CMAKE_ARGS)' \
-	  python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/multiverso-*.tar.gz \
+	  python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/*.tar.gz \
 	  --config-settings=--build-option=--plat-name=$(PLATFORM)_$*
-	$(call run,$(WHEELS),auditwheel show dist/multiverso-*-$(PLATFORM)_$*.whl)
+	$(call run,$(WHEELS),auditwheel show dist/*-$(PLATFORM)_$*.whl)
 
 # setuptools writes the current time and the files' owners into the archive, so tar packs it again.
 sdist: $(WHEELS)/.installed
@@ -278,20 +279,20 @@ sdist: $(WHEELS)/.installed
 
 # The recipes name the checksum of the source distribution, whose bytes depend on the commit only.
 recipes: sdist
-	@set -- dist/multiverso-*.tar.gz; version=$${1#dist/multiverso-} version=$${version%.tar.gz}; \
+	@set -- dist/*.tar.gz; version=$${1##*-} version=$${version%.tar.gz}; \
 	  for recipe in conda/recipe.yaml spack/package.py; do mkdir -p dist/$${recipe%/*}; \
 	    sed "s/@VERSION@/$$version/; s/@SHA256@/$$(sha256sum < $$1 | cut -d ' ' -f 1)/" \
 	      packaging/$$recipe > dist/$$recipe && echo dist/$$recipe; done
 
 release: wheels recipes docs
-	@tar -C build -czf dist/site.tar.gz docs
-	@cd dist && sha256sum multiverso-* | tee SHA256SUMS
+	@tar -C build -czf dist/site.tgz docs
+	@cd dist && sha256sum *.whl *.tar.gz | tee SHA256SUMS
 
 # Only the wheel of this machine can run here.
 MACHINE := $(shell uname -m)
 release-check: $(if $(wildcard dist/*_$(MACHINE).whl),,wheel-$(MACHINE)) $(MPICH)/.installed
 	$(call run,$(MPICH),$(call pytest,wheels,tests/install/test_wheels.py))
-	$(PYTHON) packaging/check_release.py dist/multiverso-*_$(MACHINE).whl
+	$(PYTHON) packaging/check_release.py dist/*_$(MACHINE).whl
 
 clean:
 	rm -rf build dist multiverso/_lib multiverso.egg-info $(ENVS)

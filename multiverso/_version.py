@@ -1,3 +1,3 @@
 """The version of Multiverso, in its one place; the build reads this file as text."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -1,6 +1,6 @@
 """Install a wheel in empty environments, as a user does, and run first programs.
 
-    python packaging/check_release.py dist/multiverso-*-x86_64.whl
+    python packaging/check_release.py dist/*_x86_64.whl
 
 There is an environment for each Python from 3.10 on, as this machine has them, without MPI, with
 MPICH and with Open MPI. The programs find no compiler. The table at the end says what ran; the exit

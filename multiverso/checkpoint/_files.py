@@ -9,7 +9,7 @@ from ctypes import byref, c_int64, sizeof
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from multiverso._native import capi, checkpoint_calls
 from multiverso._native.arguments import integer
 from multiverso._native.checkpoint_calls import BYTES_PER_CALL, name_intact
 from multiverso._native.dtypes import TableDtype, table_dtype
+from multiverso._native.hints import Hint
 from multiverso._native.library import checked, lib
 from multiverso._native.places import StrPath, path_bytes
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError
@@ -139,6 +140,9 @@ class Checkpoint:
     7 [77] [[1. 1.]]
 
     """
+
+    if not TYPE_CHECKING:  # A type checker finds that it does not exist.
+        bases = Hint("each folder is a complete checkpoint")
 
     def __init__(self, directory: StrPath) -> None:
         self._handle = capi.MV_Checkpoint()

@@ -372,10 +372,6 @@ class HashTable(Table):
             "publish the table with mv.publish(to=FOLDER), and read what has changed with changed "
             "and removed of mv.follow(FOLDER)"
         )
-        to_parquet = Hint(
-            "write what items() yields with pyarrow, as the section on keys of docs/embeddings.md "
-            "shows"
-        )
 
 
 def _initializer(init_value: Any) -> Initializer:

@@ -4,7 +4,7 @@ from spack.package import *
 from spack_repo.builtin.build_systems.python import PythonPackage
 
 
-class Multiverso(PythonPackage):
+class PyMultiverso(PythonPackage):
     """A parameter server on one machine or a cluster: tables every worker adds to and gets from, at
     memory speed."""
 

@@ -30,7 +30,7 @@ C_NAME = re.compile(r"\bMV_[A-Za-z]\w*")
 VARIABLE = re.compile(r"\bMULTIVERSO_[A-Z_]+\b")
 ERROR = re.compile(r"`([A-Z][a-z]\w*(?:Error|Timeout|Interrupt|Warning))`")
 OWN_FILE = re.compile(r"(?<![\w./])(?:benchmarks|docs|examples|lua|src|tests)/[\w./-]*\w")
-EXTRA = re.compile(r"'\.\[([\w,]+)\]'")
+INSTALLED = re.compile(r"""pip install (?:-\S+ )*['"]?(\.(?:\[[\w,]+\])?|\w[\w-]*)""")
 
 
 def text_of(page):
@@ -124,10 +124,10 @@ def sources():
 
 
 class TestNames(unittest.TestCase):
-    def check(self, pattern, is_there):
+    def check(self, pattern, is_there, pages=PAGES):
         """Check that each match of the pattern in each page exists, and that there are matches."""
         seen = 0
-        for page in PAGES:
+        for page in pages:
             for name in names_in(text_of(page), pattern):
                 seen += 1
                 with self.subTest(f"{page.relative_to(ROOT)}: {name}"):
@@ -138,11 +138,7 @@ class TestNames(unittest.TestCase):
         self.check(PYTHON_NAME, lambda name: FILE_NAME.search(name) or exists(name))
 
     def test_table_methods_exist(self):
-        tables = (
-            multiverso.ArrayTable,
-            multiverso.HashTable,
-            multiverso.MatrixTable,
-        )
+        tables = (multiverso.ArrayTable, multiverso.HashTable, multiverso.MatrixTable)
         self.check(METHOD, lambda name: any(hasattr(table, name) for table in tables))
 
     def test_c_api_names_exist(self):
@@ -158,9 +154,13 @@ class TestNames(unittest.TestCase):
     def test_file_names_exist(self):
         self.check(OWN_FILE, lambda name: (ROOT / name).exists())
 
-    def test_extras_exist(self):
-        extras = set(PYPROJECT["project"]["optional-dependencies"])
-        self.check(EXTRA, lambda names: set(names.split(",")) <= extras)
+    def test_pages_and_messages_install_what_an_index_or_the_clone_has(self):
+        extras = PYPROJECT["project"]["optional-dependencies"]
+        known = {re.match(r"[\w-]+", name)[0] for name in itertools.chain(*extras.values())}
+        known = known - {"multiverso"} | {"pre-commit"}
+        messages = ("setup.py", "multiverso/**/*.py", "src/**/*.cc", "examples/**/*.[pi]*")
+        pages = [*PAGES, *(path for pattern in messages for path in ROOT.glob(pattern))]
+        self.check(INSTALLED, lambda n: n in known or {*re.findall(r"\w+", n)} <= {*extras}, pages)
 
 
 class TestMigration(unittest.TestCase):

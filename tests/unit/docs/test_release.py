@@ -15,11 +15,17 @@ def text_of(name):
 
 
 class TestRelease(unittest.TestCase):
-    def test_pages_and_examples_name_the_version_for_cmake(self):
-        expected = ".".join(mv.__version__.split(".")[:2])
-        for name in ("docs/c.md", "examples/c/CMakeLists.txt"):
+    def test_pages_and_examples_name_the_version(self):
+        minor = mv.__version__.rpartition(".")[0]
+        for name, expected in {
+            "docs/c.md": f"find_package(multiverso {minor} ",
+            "examples/c/CMakeLists.txt": f"find_package(multiverso {minor} ",
+            "docs/upgrading.md": f" to {minor}\n",
+            "RELEASING.md": f"git tag -a v{mv.__version__} ",
+            "CHANGELOG.md": f"## [{mv.__version__}] - ",
+        }.items():
             with self.subTest(name):
-                self.assertIn(f"find_package(multiverso {expected} ", text_of(name))
+                self.assertIn(expected, text_of(name))
 
     @unittest.skipIf(sys.version_info < (3, 11), "needs tomllib of Python 3.11")
     def test_recipes_have_the_requirements_of_the_package(self):
@@ -38,5 +44,6 @@ class TestRelease(unittest.TestCase):
                 package = name if name == "cmake" else f"py-{name}"
                 limit = int(below) - 1 if below else ""
                 self.assertIn(f'depends_on("{package}@{least}:{limit}", ', spack)
+        self.assertIn("class PyMultiverso(PythonPackage)", spack)  # of the folder py_multiverso
         commands = [f"{name} = {place}\n" for name, place in project["project"]["scripts"].items()]
         self.assertTrue(all(command in conda for command in commands), commands)
