@@ -103,7 +103,7 @@ def publish(
     options = Options(rounds, full_every, keep)
     if path is not None:
         require_supported(session)
-    if session.local_rank > 0:
+    if session.local_rank > 0 or not session.options.name:  # which refuses it, before any file
         return session.publish(step)
     with _turn:
         seen: dict[int, int] = {}
