@@ -90,7 +90,8 @@ class OverlappedTableSync(TableSync):
         try:
             exchange.future.wait()
         except BaseException:
-            if exchange.future.done():
+            # An interrupt leaves the exchange as it is: another one would be one more round.
+            if exchange.future._has_failed:
                 exchange.future = None
             raise
         exchange.is_made = True

@@ -127,6 +127,11 @@ class Future(Generic[_T]):
         """Whether the library has accepted the call."""
         return self._handle is None or bool(self._handle)
 
+    @property
+    def _has_failed(self) -> bool:
+        """Whether the call is known to have ended in an error."""
+        return self._error is not None
+
     def _has_ended(self, limit: float) -> bool:
         handle = self._handle
         if handle is None:
