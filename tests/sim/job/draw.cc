@@ -135,7 +135,7 @@ class Drawer {
 
   Step DrawCollective() {
     const std::string wished = WishText("collective", "");
-    if (wished == "aggregate") return Make(Step::kAll, "aggregate", {{"count", Between(1, 8)}});
+    if (wished == "aggregate") return DrawAggregate(Between(1, 8));
     if (wished == "get_together") return Make(Step::kAll, wished.c_str(), {{"table", DrawTable()}});
     switch (Below(12)) {
       case 0:
@@ -146,7 +146,7 @@ class Drawer {
       case 4:
         return Make(Step::kAll, "get_together", {{"table", DrawTable()}});
       case 5:
-        return Make(Step::kAll, "aggregate", {{"count", OneOf({3000, 40000, 100000})}});
+        return DrawAggregate(OneOf({3000, 40000, 100000}));
       case 6:
         if (plan_.nodes() == 1 && plan_.on_loss == "fail") {
           return Make(Step::kAll, "broadcast",
@@ -156,8 +156,18 @@ class Drawer {
       case 7:
         return DrawCreation();
       default:
-        return Make(Step::kAll, "aggregate", {{"count", Between(1, 8)}});
+        return DrawAggregate(Between(1, 8));
     }
+  }
+
+  Step DrawAggregate(int64_t count) {
+    Step step = Make(Step::kAll, "aggregate", {{"count", count}});
+    // Some jobs average, which takes no random number, and have arrays of several pieces.
+    if (Wish("means", plan_.seed % 7 == 5 ? 1 : 0) != 0) {
+      step.numbers["mean"] = 1;
+      if (count == 100000) step.numbers["count"] = 300000;
+    }
+    return step;
   }
 
   Step DrawCreation() {
@@ -294,7 +304,7 @@ const std::vector<std::string>& NamesOfWishes() {
       "limits",      "peer_timeout_ms", "opening",
       "refused",     "large",           "focus",
       "signals",     "collective",      "steps_per_collective",
-      "sleeps",      "sleep_us"};
+      "sleeps",      "sleep_us",        "means"};
   return names;
 }
 

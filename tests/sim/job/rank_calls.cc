@@ -13,6 +13,7 @@
 namespace sim {
 
 using multiverso::Code;
+using multiverso::ReduceOp;
 using multiverso::Request;
 using multiverso::RequestKind;
 using multiverso::Status;
@@ -28,6 +29,21 @@ constexpr int64_t kDeltaReuse = 200000000;
 // call they are.
 constexpr int kBitsPerRank = 8;
 constexpr int kCallsApart = 200;
+
+// Returns the sum of which this is the mean, if its arrays are all those of one call, or 0.
+int64_t SumOfMean(double mean, int64_t each, int ranks) {
+  for (int terms = 1; terms <= ranks; ++terms) {
+    const int64_t sum = std::llround(mean * terms);
+    int arrays = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int64_t theirs = sum >> (kBitsPerRank * rank) & ((1 << kBitsPerRank) - 1);
+      if (theirs == each) ++arrays;
+      if (theirs != each && theirs != 0) arrays = -ranks;
+    }
+    if (arrays == terms) return sum;
+  }
+  return 0;
+}
 
 Status RunOnTable(multiverso::Table* table, const Request& request, int64_t count,
                   const WaitLimit& limit) {
@@ -169,12 +185,14 @@ bool RankProgram::Aggregate(const Step& step) {
   const auto count = static_cast<size_t>(step.Get("count", 1));
   double* array = nullptr;
   const int mine = 1 + step_ % kCallsApart;
+  const bool is_mean = step.Get("mean") != 0 && !plan_.Disagrees();
   return Make(
       step.Text(), Kind::kCollective,
       [&](const WaitLimit&) {
         array = reinterpret_cast<double*>(Keep(std::vector<char>(count * sizeof(double))));
         for (size_t i = 0; i < count; ++i) array[i] = std::ldexp(mine, kBitsPerRank * rank_);
-        return session_->Aggregate({multiverso::ReduceOp::kSum, multiverso::DType::kFloat64, array,
+        return session_->Aggregate({is_mean ? ReduceOp::kMean : ReduceOp::kSum,
+                                    multiverso::DType::kFloat64, array,
                                     static_cast<int64_t>(count)});
       },
       [&](int collective) {
@@ -186,7 +204,9 @@ bool RankProgram::Aggregate(const Step& step) {
         }
         if (count == 0) return;
         double ranks = 0;
-        const auto sum = static_cast<int64_t>(array[0]);
+        // Of a mean of other arrays, this is 0, and the rank is not in it.
+        const int64_t sum =
+            is_mean ? SumOfMean(array[0], mine, plan_.ranks) : std::llround(array[0]);
         for (int rank = 0; rank < plan_.ranks; ++rank) {
           const int64_t theirs = sum >> (kBitsPerRank * rank) & ((1 << kBitsPerRank) - 1);
           if (theirs == 0) continue;
@@ -206,7 +226,7 @@ bool RankProgram::Broadcast(const Step& step) {
   const int me = session_->members().worker_id();
   multiverso::Transfer::Call call{};
   call.kind = multiverso::CollectiveKind::kBroadcast;
-  call.op = multiverso::ReduceOp::kSum;
+  call.op = ReduceOp::kSum;
   call.dtype = multiverso::DType::kInt64;
   call.root = static_cast<int>(step.Get("root")) % workers;
   auto* const array = reinterpret_cast<int64_t*>(
