@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/copy_bytes.h"
+#include "memory/streaming_copy.h"
 
 namespace multiverso {
 namespace {
@@ -22,8 +23,9 @@ StagedShape InSmallerStripes(StagedShape shape, int workers) {
   return shape;
 }
 
-// Returns whether each worker sums all deltas of an add_get itself. Two workers fetch no more from
-// each other than if each sums a half and fetches the other sum. More workers fetch more.
+// Returns whether each worker, on a core of its own, sums all deltas of an add_get itself. Two
+// workers fetch no more from each other than if each sums a half and fetches the other sum, but
+// larger tables and their copies leave the caches. More workers fetch more.
 bool IsSmall(const StagedShape& shape, int workers) {
   const int64_t most_bytes = workers == 2 ? int64_t{512} << 10 : (int64_t{64} << 10) / workers;
   return workers > 1 && shape.layout.bytes() <= most_bytes;
@@ -47,8 +49,12 @@ LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClo
     blocks_.push_back(Block{first, stripes * (i + 1) / workers - first, words + i});
   }
   const bool adds_sums = shard->values() != nullptr && shard->updater().ApplySum(Update(), nullptr);
-  // The pages of a copy that is never made are never touched.
-  if (adds_sums && IsSmall(shape_, workers)) copy_.reset(new char[shape_.layout.bytes()]);
+  is_small_ = adds_sums && IsSmall(shape_, workers);
+  // Whether there are cores is not the same for all ranks if containers show them different
+  // numbers. The pages of a copy that is never made are never touched.
+  if (is_small_ && clocks_.context()->memory()->HasCoreForEachRank()) {
+    copy_.reset(new char[shape_.layout.bytes()]);
+  }
 }
 
 // ---- Summing ------------------------------------------------------------------------------------
@@ -226,21 +232,26 @@ void LocalSum::ForElementsOf(const Block& block, const Copy& copy) const {
 SummedBy LocalSum::StageWhole(const Request& request, char* to) {
   const bool is_exchange = request.kind == RequestKind::kExchange;
   const bool stages_all = request.kind == RequestKind::kAdd || (!is_exchange && copy_ != nullptr);
+  // A store to a line that another core has read waits for that core, one line after the other.
+  // That takes several times as long as to read lines from memory, except for a few lines.
+  const bool streams = copy_ != nullptr && shape_.layout.bytes() > kPage;
   const auto* const delta = static_cast<const char*>(request.delta);
   for (int i = 0; i < clocks_.workers() && to != nullptr; ++i) {
     // This worker's own block is staged last, because the worker begins to sum with that block.
     const int owner = (clocks_.me() + 1 + i) % clocks_.workers();
     const bool is_kept = !stages_all && owner == clocks_.me();
     if (is_kept && !is_exchange) continue;
-    ForElementsOf(blocks_[static_cast<size_t>(owner)], [&](int64_t first, int64_t count,
-                                                           int64_t offset) {
+    const auto stage = [&](int64_t first, int64_t count, int64_t offset) {
       if (is_exchange) {
         const TensorExchange exchange = ExchangeOf(request);
         exchange.TakeDelta(first, count, is_kept ? exchange.last(first) : to + offset);
         return;
       }
-      CopyBytes(to + offset, delta + offset, static_cast<size_t>(count * shape_.element_bytes()));
-    });
+      const int64_t bytes = count * shape_.element_bytes();
+      if (streams) return StreamingCopy(to + offset, delta + offset, bytes);
+      CopyBytes(to + offset, delta + offset, static_cast<size_t>(bytes));
+    };
+    ForElementsOf(blocks_[static_cast<size_t>(owner)], stage);
   }
   if (!stages_all) return SummedBy::kOwnerAlone;
   return request.kind == RequestKind::kAdd ? SummedBy::kAnyWorker : SummedBy::kOwner;

@@ -43,7 +43,7 @@ class LocalSum final : public Rounds {
   SummedBy StageWhole(const Request& request, char* to) override;
   Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;
   bool HasSummed(uint64_t rounds) const override;
-  bool MayReadSummedCopies() const override { return copy_ != nullptr; }
+  bool MayReadSummedCopies() const override { return is_small_; }
   Status Read(const Request& request, uint64_t rounds, const char* call,
               const WaitLimit& limit) override;
   Status ReadAfterAdd(const Request& request, uint64_t rounds, const WaitLimit& limit) override;
@@ -96,6 +96,7 @@ class LocalSum final : public Rounds {
   std::vector<DeltaSource> sources_;  // of the round that this worker sums
   std::vector<char> scratch_;         // for new parameters that no caller receives
   bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
+  bool is_small_ = false;          // the same on all workers
   // Of a small table: the other workers' blocks of the parameters after that many rounds.
   static constexpr uint64_t kNoCopy = UINT64_MAX;
   std::unique_ptr<char[]> copy_;
