@@ -11,16 +11,16 @@ namespace {
 
 TEST(LocalSum, MayCompleteWhileAWorkerChecksTheirProgress) {
   for (const int workers : {2, 4}) {
-    RoundsTable<float> table(AllOf(workers), kSync, 1);
+    RoundsTable<int32_t> table(AllOf(workers), kSync, 1);
     OnThreads(workers, [&](int rank) {
       const auto worker = table.For(rank);
       for (int round = 1; round <= 5000; ++round) {
-        float values[] = {1, 0};
+        int32_t values[] = {round, 0};
         const auto kind = (round / 2 + rank) % 3 == 0 ? RequestKind::kGet : RequestKind::kAddGet;
-        if (kind == RequestKind::kGet) worker->Add({1});
+        if (kind == RequestKind::kGet) worker->Add({round});
         const Request call = Request::Of(kind, nullptr, 0, values, values + 1);
         ASSERT_TRUE(Call(worker->consistency(), call).ok());
-        ASSERT_EQ(values[1], static_cast<float>(round * workers));
+        ASSERT_EQ(values[1], round * (round + 1) / 2 * workers);
       }
     });
   }
