@@ -26,9 +26,10 @@ StagedShape InSmallerStripes(StagedShape shape, int workers) {
 // Returns whether each worker, on a core of its own, sums all deltas of an add_get itself. Two
 // workers fetch no more from each other than if each sums a half and fetches the other sum, but
 // larger tables and their copies leave the caches. More workers fetch more.
-bool IsSmall(const StagedShape& shape, int workers) {
+bool IsSmall(const StagedShape& shape, const Shard& shard, int workers) {
   const int64_t most_bytes = workers == 2 ? int64_t{512} << 10 : (int64_t{64} << 10) / workers;
-  return workers > 1 && shape.layout.bytes() <= most_bytes;
+  if (workers == 1 || shape.layout.bytes() > most_bytes) return false;
+  return shard.values() != nullptr && shard.updater().ApplySum(Update(), nullptr);
 }
 
 }  // namespace
@@ -48,8 +49,7 @@ LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClo
     const int64_t first = stripes * i / workers;
     blocks_.push_back(Block{first, stripes * (i + 1) / workers - first, words + i});
   }
-  const bool adds_sums = shard->values() != nullptr && shard->updater().ApplySum(Update(), nullptr);
-  is_small_ = adds_sums && IsSmall(shape_, workers);
+  is_small_ = IsSmall(shape_, *shard, workers);
   // Whether there are cores is not the same for all ranks if containers show them different
   // numbers. The pages of a copy that is never made are never touched.
   if (is_small_ && clocks_.context()->memory()->HasCoreForEachRank()) {
