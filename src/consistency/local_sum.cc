@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/copy_bytes.h"
+#include "memory/streaming_copy.h"
 
 namespace multiverso {
 namespace {
@@ -22,6 +23,15 @@ StagedShape InSmallerStripes(StagedShape shape, int workers) {
   return shape;
 }
 
+// Returns whether each worker, on a core of its own, sums all deltas of an add_get itself. Two
+// workers fetch no more from each other than if each sums a half and fetches the other sum, but
+// larger tables and their copies leave the caches. More workers fetch more.
+bool IsSmall(const StagedShape& shape, const Shard& shard, int workers) {
+  const int64_t most_bytes = workers == 2 ? int64_t{512} << 10 : (int64_t{64} << 10) / workers;
+  if (workers == 1 || shape.layout.bytes() > most_bytes) return false;
+  return shard.values() != nullptr && shard.updater().ApplySum(Update(), nullptr);
+}
+
 }  // namespace
 
 LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
@@ -38,6 +48,12 @@ LocalSum::LocalSum(const StagedShape& shape, char* base, Shard* shard, WorkerClo
   for (int i = 0; i < workers; ++i) {
     const int64_t first = stripes * i / workers;
     blocks_.push_back(Block{first, stripes * (i + 1) / workers - first, words + i});
+  }
+  is_small_ = IsSmall(shape_, *shard, workers);
+  // Whether there are cores is not the same for all ranks if containers show them different
+  // numbers. The pages of a copy that is never made are never touched.
+  if (is_small_ && clocks_.context()->memory()->HasCoreForEachRank()) {
+    copy_.reset(new char[shape_.layout.bytes()]);
   }
 }
 
@@ -59,8 +75,8 @@ bool LocalSum::CanSumBlock(int owner, uint64_t round) const {
   if (!clocks_.AllHavePassed(round)) return false;
   // If a block's owner is in add_get, which does not stage the block, only the owner can sum.
   return owner == clocks_.me() || clocks_.adds(owner) <= round ||
-         memory_.staging().add_of(owner, round)->keeps_own_block.load(std::memory_order_relaxed) ==
-             0;
+         memory_.staging().add_of(owner, round)->own_block.load(std::memory_order_relaxed) ==
+             SummedBy::kAnyWorker;
 }
 
 void LocalSum::CollectSources(uint64_t round, const OwnBlock& own) {
@@ -119,6 +135,35 @@ void LocalSum::SumBlock(int owner, uint64_t round, const OwnBlock& own) {
     if (block.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_.Wake();
     claim = block.words->claimed.load(std::memory_order_relaxed);
   }
+}
+
+bool LocalSum::CanSumInCopy(uint64_t round) const {
+  bool is_sum = false;
+  for (int worker = 0; worker < clocks_.workers(); ++worker) {
+    if (worker == clocks_.me() || clocks_.adds(worker) <= round) continue;
+    const StagedAdd& add = *memory_.staging().add_of(worker, round);
+    if (add.is_rows != 0 || add.buffer == Staging::kDeltaBuffer ||
+        add.own_block.load(std::memory_order_relaxed) == SummedBy::kOwnerAlone) {
+      return false;
+    }
+    is_sum = true;
+  }
+  return is_sum;
+}
+
+void LocalSum::SumInCopy(const Block& block, char* out) {
+  const int64_t first = shape_.layout.first_row(block.first_stripe);
+  const int64_t end = shape_.layout.end_row(block.first_stripe + block.stripes - 1);
+  (void)sum_.SumAllButLastStep(sources_, first, end,
+                               [&](int64_t element, int64_t count, const char* a, const char* b) {
+                                 const int64_t at = element * shape_.element_bytes();
+                                 Update update;
+                                 update.weights = copy_.get() + at;
+                                 update.delta = a;
+                                 update.out = out + at;
+                                 update.count = count;
+                                 return shard_->updater().ApplySum(update, b);
+                               });
 }
 
 Status LocalSum::WaitForBlock(int owner, uint64_t round, const OwnBlock& own, const char* call,
@@ -184,26 +229,32 @@ void LocalSum::ForElementsOf(const Block& block, const Copy& copy) const {
   copy(begin, end - begin, begin * shape_.element_bytes());
 }
 
-bool LocalSum::StageWhole(const Request& request, char* to) {
+SummedBy LocalSum::StageWhole(const Request& request, char* to) {
   const bool is_exchange = request.kind == RequestKind::kExchange;
-  const bool keeps_own_block = is_exchange || request.kind == RequestKind::kAddGet;
+  const bool stages_all = request.kind == RequestKind::kAdd || (!is_exchange && copy_ != nullptr);
+  // A store to a line that another core has read waits for that core, one line after the other.
+  // That takes several times as long as to read lines from memory, except for a few lines.
+  const bool streams = copy_ != nullptr && shape_.layout.bytes() > kPage;
   const auto* const delta = static_cast<const char*>(request.delta);
   for (int i = 0; i < clocks_.workers() && to != nullptr; ++i) {
     // This worker's own block is staged last, because the worker begins to sum with that block.
     const int owner = (clocks_.me() + 1 + i) % clocks_.workers();
-    const bool is_kept = keeps_own_block && owner == clocks_.me();
+    const bool is_kept = !stages_all && owner == clocks_.me();
     if (is_kept && !is_exchange) continue;
-    ForElementsOf(blocks_[static_cast<size_t>(owner)], [&](int64_t first, int64_t count,
-                                                           int64_t offset) {
+    const auto stage = [&](int64_t first, int64_t count, int64_t offset) {
       if (is_exchange) {
         const TensorExchange exchange = ExchangeOf(request);
         exchange.TakeDelta(first, count, is_kept ? exchange.last(first) : to + offset);
         return;
       }
-      CopyBytes(to + offset, delta + offset, static_cast<size_t>(count * shape_.element_bytes()));
-    });
+      const int64_t bytes = count * shape_.element_bytes();
+      if (streams) return StreamingCopy(to + offset, delta + offset, bytes);
+      CopyBytes(to + offset, delta + offset, static_cast<size_t>(bytes));
+    };
+    ForElementsOf(blocks_[static_cast<size_t>(owner)], stage);
   }
-  return keeps_own_block;
+  if (!stages_all) return SummedBy::kOwnerAlone;
+  return request.kind == RequestKind::kAdd ? SummedBy::kAnyWorker : SummedBy::kOwner;
 }
 
 Status LocalSum::Read(const Request& request, uint64_t rounds, const char* call,
@@ -217,25 +268,42 @@ Status LocalSum::ReadAfterAdd(const Request& request, uint64_t rounds, const Wai
   auto* const out = static_cast<char*>(request.out);
   const bool is_exchange = request.kind == RequestKind::kExchange;
   const OwnBlock own{static_cast<const char*>(request.delta), out};
+  const uint64_t round = rounds - 1;
+  bool sums_in_copy = !is_exchange && copied_rounds_ == round;
+  if (sums_in_copy) {
+    MV_RETURN_IF_NOT_OK(wait_.AwaitCalls(
+        NameOf(request.kind), limit, [&](int worker) { return clocks_.HasPassed(worker, round); }));
+    sums_in_copy = CanSumInCopy(round);
+  }
   for (int i = 0; i < clocks_.workers(); ++i) {
     const int owner = (clocks_.me() + i) % clocks_.workers();
     const bool is_own = owner == clocks_.me();
+    const Block& block = blocks_[static_cast<size_t>(owner)];
+    if (block.stripes == 0) continue;
+    if (sums_in_copy && !is_own) {
+      CollectSources(round, own);
+      SumInCopy(block, out);
+      continue;
+    }
     MV_RETURN_IF_NOT_OK(
-        WaitForBlock(owner, rounds - 1, is_own ? own : OwnBlock{}, NameOf(request.kind), limit));
+        WaitForBlock(owner, round, is_own ? own : OwnBlock{}, NameOf(request.kind), limit));
     // The new values of this worker's own block are in `out` already, unless another worker added
     // rows in this round, because a sum by rows does not write to `out`.
     const bool is_out = is_own && own_block_is_out_;
     if (is_out && !is_exchange) continue;
-    ForElementsOf(blocks_[static_cast<size_t>(owner)],
-                  [&](int64_t first, int64_t count, int64_t offset) {
-                    if (!is_exchange) return shard_->Copy(first, count, out + offset);
-                    const TensorExchange exchange = ExchangeOf(request);
-                    for (int64_t end = first + count; first < end; first += exchange.kPiece) {
-                      const int64_t piece = std::min(exchange.kPiece, end - first);
-                      if (!is_out) shard_->Copy(first, piece, exchange.last(first));
-                      exchange.Settle(first, piece);
-                    }
-                  });
+    ForElementsOf(block, [&](int64_t first, int64_t count, int64_t offset) {
+      if (!is_exchange) return shard_->Copy(first, count, out + offset);
+      const TensorExchange exchange = ExchangeOf(request);
+      for (int64_t end = first + count; first < end; first += exchange.kPiece) {
+        const int64_t piece = std::min(exchange.kPiece, end - first);
+        if (!is_out) shard_->Copy(first, piece, exchange.last(first));
+        exchange.Settle(first, piece);
+      }
+    });
+  }
+  if (copy_ != nullptr && !is_exchange) {
+    if (!sums_in_copy) CopyBytes(copy_.get(), out, static_cast<size_t>(shape_.layout.bytes()));
+    copied_rounds_ = rounds;
   }
   return Status::Ok();
 }

@@ -38,13 +38,17 @@ Status Rounds::WaitForBuffer(const void* delta, const char* call, const WaitLimi
     *buffer = Staging::kDeltaBuffer;
     return AwaitSummed(used_in_[Staging::kDeltaBuffer], call, limit);
   }
-  uint64_t* const end = used_in_ + Staging::kCopies;
+  uint64_t* const end = used_in_ + Staging::kCopies + (MayReadSummedCopies() ? 1 : 0);
   for (;;) {
     const auto* const free =
-        std::find_if(used_in_, end, [&](uint64_t rounds) { return HasSummed(rounds); });
+        std::find_if(used_in_, end, [&](uint64_t rounds) { return AreCopiesFree(rounds); });
     *buffer = static_cast<int>(free - used_in_);
     if (free != end) return Status::Ok();
-    MV_RETURN_IF_NOT_OK(AwaitSummed(*std::min_element(used_in_, end), call, limit));
+    const uint64_t oldest = *std::min_element(used_in_, end);
+    MV_RETURN_IF_NOT_OK(AwaitSummed(oldest, call, limit));
+    if (!MayReadSummedCopies()) continue;
+    const auto has_passed = [&](int worker) { return clocks_.HasPassed(worker, oldest); };
+    MV_RETURN_IF_NOT_OK(wait_.AwaitCalls(call, limit, has_passed));
   }
 }
 
@@ -52,7 +56,7 @@ void Rounds::Stage(const Request& request, int buffer) {
   const uint64_t round = clocks_.my_adds();
   StagedAdd* const add = staging_.add_of(index_, round);
   const bool is_rows = HasIds(request.kind);
-  bool keeps_own_block = false;
+  SummedBy own_block = SummedBy::kAnyWorker;
   add->is_rows = is_rows ? 1 : 0;
   add->buffer = buffer;
   if (is_rows) {
@@ -60,9 +64,9 @@ void Rounds::Stage(const Request& request, int buffer) {
         staging_.StageRows(index_, buffer, request.row_ids, request.num_ids, request.delta);
   } else {
     char* const to = buffer == Staging::kDeltaBuffer ? nullptr : staging_.values(index_, buffer);
-    keeps_own_block = StageWhole(request, to);
+    own_block = StageWhole(request, to);
   }
-  add->keeps_own_block.store(keeps_own_block ? 1 : 0, std::memory_order_relaxed);
+  add->own_block.store(own_block, std::memory_order_relaxed);
   used_in_[buffer] = round + 1;
 }
 

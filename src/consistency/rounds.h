@@ -63,9 +63,9 @@ class Rounds : public Consistency {
   }
   // Copies a delta of the whole table to this worker's staging memory, or, if `to` is null, uses it
   // where it is. In an add_get, may leave out a block that only this worker sums, in
-  // ReadAfterAdd, or use the delta where it is until ReturnDelta. Returns whether it left out a
-  // block. Of an exchange, computes the delta there.
-  virtual bool StageWhole(const Request& request, char* to) = 0;
+  // ReadAfterAdd, or use the delta where it is until ReturnDelta. Returns who sums that block. Of
+  // an exchange, computes the delta there.
+  virtual SummedBy StageWhole(const Request& request, char* to) = 0;
   // Called after this worker has counted the add that it staged.
   virtual void NoteAdd() {}
   // Called at the end of an add_get, after which the caller may write over the delta, even if the
@@ -76,6 +76,9 @@ class Rounds : public Consistency {
   virtual Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) = 0;
   // Returns whether AwaitSummed would not wait.
   virtual bool HasSummed(uint64_t rounds) const = 0;
+  // Returns whether others may read a copy of a delta after it has been summed, until all workers
+  // have passed the next round.
+  virtual bool MayReadSummedCopies() const { return false; }
 
   // ---- Getting
   // Waits until the first `rounds` rounds have been applied, and copies the parameters. They do not
@@ -101,6 +104,12 @@ class Rounds : public Consistency {
   // Returns the parameters after the last complete round, for a peek (Request::is_peek), and for a
   // worker that has finished.
   Status GetComplete(const Request& request, const WaitLimit& limit);
+  // Returns whether no worker needs this worker's copies of its deltas of the first `rounds`
+  // rounds.
+  bool AreCopiesFree(uint64_t rounds) const {
+    return rounds == 0 ||
+           (HasSummed(rounds) && (!MayReadSummedCopies() || clocks_.AllHavePassed(rounds)));
+  }
   // Finds a buffer for the delta: one that receives copies, or the one in which the delta is.
   Status WaitForBuffer(const void* delta, const char* call, const WaitLimit& limit, int* buffer);
   // Stages the delta of this worker's current round. The clocks' CountAdd then publishes it.

@@ -67,14 +67,14 @@ Status SpanningSum::AwaitSummed(uint64_t rounds, const char* call, const WaitLim
   return AwaitRounds(rounds, call, limit, [&] { return HasSummed(rounds); });
 }
 
-bool SpanningSum::StageWhole(const Request& request, char* /*to*/) {
+SummedBy SpanningSum::StageWhole(const Request& request, char* /*to*/) {
   if (request.kind != RequestKind::kAdd) {
     words()->is_copy_wanted.store(1, std::memory_order_relaxed);
   }
   if (request.kind == RequestKind::kAddGet && service_ != nullptr) {
     lending_ = add_of(clocks_.my_adds());
     lending_->lent = static_cast<const char*>(request.delta);
-    return false;
+    return SummedBy::kAnyWorker;
   }
   const int me = memory_.local_index_of(clocks_.me());
   if (request.kind == RequestKind::kExchange) {
@@ -83,14 +83,14 @@ bool SpanningSum::StageWhole(const Request& request, char* /*to*/) {
       exchange.TakeDelta(first, count, room);
       return room;
     });
-    return false;
+    return SummedBy::kAnyWorker;
   }
   const auto* const delta = static_cast<const char*>(request.delta);
   const int64_t bytes = shape_.element_bytes();
   joint_staging_.Stage(
       me, clocks_.my_adds(),
       [&](int64_t first, int64_t /*count*/, char* /*room*/) { return delta + first * bytes; });
-  return false;
+  return SummedBy::kAnyWorker;
 }
 
 void SpanningSum::ReturnDelta() {

@@ -32,7 +32,7 @@ class SpanningSum final : public Rounds {
   void StartFrom(uint64_t rounds) override;
 
  private:
-  bool StageWhole(const Request& request, char* to) override;
+  SummedBy StageWhole(const Request& request, char* to) override;
   void NoteAdd() override;
   void ReturnDelta() override;
   Status AwaitSummed(uint64_t rounds, const char* call, const WaitLimit& limit) override;

@@ -6,9 +6,7 @@
 namespace multiverso {
 namespace {
 
-// The StagedAdds of a worker occupy cache lines of their own.
-constexpr int64_t kAddsBytes =
-    RoundUp(Staging::kBuffers * static_cast<int64_t>(sizeof(StagedAdd)), 64);
+constexpr auto kAddsBytes = Staging::kAdds * static_cast<int64_t>(sizeof(StagedAdd));
 
 int64_t HeaderBytes(int workers) { return RoundUp(workers * kAddsBytes, kPage); }
 
@@ -33,7 +31,7 @@ Staging::Staging(char* base, const StagedShape& shape, int workers)
 
 StagedAdd* Staging::add_of(int worker, uint64_t round) const {
   return reinterpret_cast<StagedAdd*>(base_ + worker * kAddsBytes) +
-         static_cast<int64_t>(round % kBuffers);
+         static_cast<int64_t>(round % kAdds);
 }
 
 int64_t* Staging::row_ids(int worker, int buffer) const {

@@ -23,14 +23,21 @@ struct StagedShape {
   int64_t element_bytes() const { return SizeOf(dtype); }
 };
 
-// The delta that a worker staged for one round.
-struct StagedAdd {
+// Who sums the block of a table that a worker owns, for the parameters that all workers share.
+enum class SummedBy : int32_t {
+  kAnyWorker,
+  kOwner,
+  kOwnerAlone,  // nobody else can, since the owner's delta of this block is not staged
+};
+
+// The delta that a worker staged for one round. It begins a cache line, since a small round waits
+// for each line that it fetches from another core.
+struct alignas(64) StagedAdd {
   int32_t is_rows;  // if 1, distinct rows in ascending order; if 0, the whole table
   int32_t buffer;   // the index of the worker's buffer
   int64_t count;    // the number of rows, if is_rows
-  // If 1, the worker's own block of the table is not staged, so only that worker can sum it.
-  // Atomic, because a late reader may read this flag while the worker sets it for a later round.
-  std::atomic<int32_t> keeps_own_block;
+  // Atomic, because a late reader may read this while the worker sets it for a later round.
+  std::atomic<SummedBy> own_block;
   // If not null, the delta of the whole table where the caller has it, which no other process can
   // read. So only the leader of a node lends one, while it waits in an add_get over several nodes.
   const char* lent;
@@ -50,9 +57,13 @@ class Staging {
   // The number of buffers that receive copies of deltas, and so of adds that a worker can make
   // while none of them has been summed.
   static constexpr int kCopies = 4;
+  // The buffer that receives a copy while the others may not have read one that has been summed.
+  static constexpr int kSpareBuffer = kCopies;
   // The buffer that receives no copies, because the worker itself writes its deltas there.
-  static constexpr int kDeltaBuffer = kCopies;
-  static constexpr int kBuffers = kCopies + 1;
+  static constexpr int kDeltaBuffer = kSpareBuffer + 1;
+  static constexpr int kBuffers = kDeltaBuffer + 1;
+  // The number of adds that are kept. One is left over, which a late reader may look at.
+  static constexpr int kAdds = kBuffers + 1;
 
   // Sets *bytes to the size of the memory. Returns false if the address space is too small.
   static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);

@@ -1,4 +1,5 @@
-// Copies to memory that is not read soon: in code built for SSE2, the stores bypass the caches.
+// Copies to memory that is not read soon, or that another core has read and will read again: in
+// code built for SSE2, the stores bypass the caches.
 #pragma once
 
 #include <cstdint>

@@ -46,10 +46,9 @@ class NodeMemory {
   FlightRecorder* recorder() const {
     return control_->recorders(num_ranks()) + members_->local_rank();
   }
+  bool HasCoreForEachRank() const { return members_->num_ranks_here() <= cores_; }
   // Returns how long the ranks of this node poll before they sleep.
-  const SpinPolicy& spin_policy() const {
-    return members_->num_ranks_here() > cores_ ? kSharedCore : kOwnCore;
-  }
+  const SpinPolicy& spin_policy() const { return HasCoreForEachRank() ? kOwnCore : kSharedCore; }
 
   // Records for the ranks of this node that rank `by` aborted the session. The first call wins.
   void RecordAbort(int by, const Status& why) const;
