@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "support/memory_shard.h"
 #include "support/threads.h"
 
