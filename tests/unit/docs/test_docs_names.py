@@ -158,8 +158,8 @@ class TestNames(unittest.TestCase):
         extras = PYPROJECT["project"]["optional-dependencies"]
         known = {re.match(r"[\w-]+", name)[0] for name in itertools.chain(*extras.values())}
         known = known - {"multiverso"} | {"pre-commit"}
-        messages = ("setup.py", "multiverso/**/*.py", "src/**/*.cc", "examples/**/*.[pi]*")
-        pages = [*PAGES, *(path for pattern in messages for path in ROOT.glob(pattern))]
+        messages = "setup.py multiverso/**/*.py src/**/*.cc examples/**/*.py examples/**/*.ipynb"
+        pages = [*PAGES, *(path for pattern in messages.split() for path in ROOT.glob(pattern))]
         self.check(INSTALLED, lambda n: n in known or {*re.findall(r"\w+", n)} <= {*extras}, pages)
 
 
