@@ -197,6 +197,8 @@ class Drawer {
     } else if (choice == 3) {
       step.call = "add_get";
     }
+    // This choice takes no random number.
+    if (choice < 7 && Wish("add_gets", 0) != 0) step.call = "add_get";
     if (step.call != "get") step.numbers["value"] = Between(1, 997);
     if (step.call != "get" && is_in_step) step.rank = Step::kAll;
     if (plan_.mode == "sync") step.rank = Step::kAll;
@@ -304,7 +306,8 @@ const std::vector<std::string>& NamesOfWishes() {
       "limits",      "peer_timeout_ms", "opening",
       "refused",     "large",           "focus",
       "signals",     "collective",      "steps_per_collective",
-      "sleeps",      "sleep_us",        "means"};
+      "sleeps",      "sleep_us",        "means",
+      "add_gets"};
   return names;
 }
 

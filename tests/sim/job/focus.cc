@@ -155,6 +155,20 @@ const Focus* FocusOf(uint64_t seed, const Wishes& wishes) {
         {"suspends", "0"},
         {"sleeps", "4"},
         {"sleep_us", "1000000"}}},
+      // Workers sum small rounds that follow each other, each in a copy of its own.
+      {"small_rounds",
+       {{"mode", "sync"},
+        {"nodes", "1"},
+        {"ranks", "3"},
+        {"kind", "array"},
+        {"updater", "add"},
+        {"rows", "9"},
+        {"add_gets", "1"},
+        {"calls", "120"},
+        {"writes", "1"},
+        {"mean_run", "30"},
+        {"kills", "0"},
+        {"suspends", "0"}}},
       // One rank makes another call than the others, of few.
       {"disagree", {{"disagree", "1"}, {"calls", "10"}, {"kills", "0"}, {"suspends", "0"}}},
       // Aggregates follow each other, and ranks that took part in one die before the next.
