@@ -203,7 +203,8 @@ def require_supported(session: Session) -> None:
 
 def _tables(session: Session) -> dict[int, Any]:
     """Return the open tables of a session by their numbers."""
-    found = {number: reference() for number, reference in tuple(session.created.items())}
+    # A copy is made without Python collecting garbage, which may have tables, in the middle.
+    found = {number: reference() for number, reference in session.created.copy().items()}
     return {number: table for number, table in found.items() if table is not None}
 
 

@@ -143,10 +143,12 @@ class Table(OnDisk):
         created, all_sites = session.created, session.sites
         key = self._name, self._stored_dtype
         sites = all_sites.setdefault(key, {})
-        if sites:
+        # At any line, Python may collect garbage with a table that is then forgotten.
+        earlier = tuple(sites.values())
+        if earlier:
             msg = (
                 f"two tables of this session have the name {self._name!r}: one was created at "
-                f"{next(reversed(sites.values()))}, the other one at {site}. A load tells them "
+                f"{earlier[-1]}, the other one at {site}. A load tells them "
                 "apart only by the order in which they are created, so give each table its own name"
             )
             warnings.warn(msg, RuntimeWarning, stacklevel=stacklevel)
@@ -158,7 +160,9 @@ class Table(OnDisk):
                 all_sites.pop(key, None)
 
         created[number] = weakref.ref(self, forget)
-        sites[number] = site  # Last, so that a table whose creation is interrupted is forgotten.
+        # After `created`, so that a table whose creation is interrupted is forgotten.
+        sites[number] = site
+        all_sites[key] = sites
 
     @property
     def name(self) -> str:
