@@ -68,7 +68,7 @@ def _half(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-#: What NumPy's parser raises. An exception of a signal handler is none of it.
+#: What NumPy's parser raises. Other exceptions come from signal handlers, and are not caught.
 _UNKNOWN: Final = (TypeError, ValueError, SyntaxError, LookupError, AttributeError, ArithmeticError)
 
 

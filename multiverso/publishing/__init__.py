@@ -103,7 +103,8 @@ def publish(
     options = Options(rounds, full_every, keep)
     if path is not None:
         require_supported(session)
-    if session.local_rank > 0 or not session.options.name:  # which refuses it, before any file
+    # A session without a name refuses to publish, so nothing may be written before that.
+    if session.local_rank > 0 or not session.options.name:
         return session.publish(step)
     with _turn:
         seen: dict[int, int] = {}

@@ -11,9 +11,9 @@
 // from the caller's delta into the caller's result, which saves two copies. An exchange
 // computes its delta of the other blocks in the staging memory.
 //
-// Of a small table, each worker in add_get stages the whole delta, and also sums the blocks of the
-// others, in a copy of the parameters that nobody else uses. To wait for their sums would take
-// twice as long: until the deltas have come from one core to the other, and the sums back.
+// In an add_get on a small table, each worker stages its whole delta, and also sums the blocks of
+// the others, in a copy of the parameters that nobody else uses. Waiting for their sums would take
+// twice as long, since the deltas go from one core to the other, and then the sums go back.
 #pragma once
 
 #include <atomic>
@@ -97,7 +97,7 @@ class LocalSum final : public Rounds {
   std::vector<char> scratch_;         // for new parameters that no caller receives
   bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
   bool is_small_ = false;          // the same on all workers
-  // Of a small table: the other workers' blocks of the parameters after that many rounds.
+  // For a small table, the other workers' blocks of the parameters after `copied_rounds_` rounds.
   static constexpr uint64_t kNoCopy = UINT64_MAX;
   std::unique_ptr<char[]> copy_;
   uint64_t copied_rounds_ = kNoCopy;

@@ -58,8 +58,8 @@ struct alignas(64) RankSlot {
   struct alignas(64) GroupProgress {
     // The number, from 1, of the latest collective of the group that the rank has begun.
     std::atomic<uint64_t> sequence;
-    // Of a rank of another node: the latest collective in which it is known to have waited. The
-    // slots are for payloads, which come on another way, perhaps at the same time.
+    // The latest collective in which a rank of another node is known to have waited. It is not in
+    // the slots, because another thread may store the payload there at the same time.
     std::atomic<uint64_t> awaited;  // its number << 8 | its kind
     // The payload of collective n is in slots[n % 2]. A rank can be one collective ahead of a slow
     // reader, but not two, since the collective in between cannot succeed without the reader.

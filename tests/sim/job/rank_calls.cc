@@ -204,7 +204,7 @@ bool RankProgram::Aggregate(const Step& step) {
         }
         if (count == 0) return;
         double ranks = 0;
-        // Of a mean of other arrays, this is 0, and the rank is not in it.
+        // A mean of other arrays gives 0, so that the rank seems not to have taken part.
         const int64_t sum =
             is_mean ? SumOfMean(array[0], mine, plan_.ranks) : std::llround(array[0]);
         for (int rank = 0; rank < plan_.ranks; ++rank) {
